@@ -1,0 +1,148 @@
+//! What an operator can ask of a running pool, and the answers.
+//!
+//! Commands are idempotent where they can be: setting what already holds succeeds and changes nothing.
+
+use alloc::string::String;
+
+use crate::request::Content;
+use crate::units::{DeviceId, VolumeId};
+
+/// A change of a running pool; every one is durable when it is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Make a thin volume. Names are checked by [`crate::names::check_volume`].
+    CreateVolume {
+        /// Name within the pool.
+        name: String,
+        /// Bytes, a multiple of `BLOCK`.
+        size: u64,
+        /// What its writes count as.
+        class: VolumeClass,
+    },
+    /// Grow a volume (shrinking is refused).
+    ResizeVolume {
+        /// Which.
+        volume: VolumeId,
+        /// New size in bytes.
+        size: u64,
+    },
+    /// Give a volume another name.
+    RenameVolume {
+        /// Which.
+        volume: VolumeId,
+        /// New name.
+        name: String,
+    },
+    /// Change what the volume's future writes count as.
+    SetVolumeClass {
+        /// Which.
+        volume: VolumeId,
+        /// New class.
+        class: VolumeClass,
+    },
+    /// Forget a volume and everything in it.
+    DestroyVolume {
+        /// Which.
+        volume: VolumeId,
+    },
+    /// Set a pool property; names and values as in [`crate::properties`].
+    Set {
+        /// Name, such as `read_policy`.
+        name: String,
+        /// Value, as an operator writes it.
+        value: String,
+    },
+    /// Set a device property: `class`, `tier`, `rotational`, `read_preferred`, `allocation_hint`.
+    SetDevice {
+        /// Which.
+        device: DeviceId,
+        /// Name.
+        name: String,
+        /// Value, as an operator writes it.
+        value: String,
+    },
+    /// Put the maps in order and write a checkpoint; what `export` and a clean stop do last.
+    Checkpoint,
+}
+
+/// What a volume's writes count as when they are placed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum VolumeClass {
+    /// As each request says; data when it says nothing.
+    #[default]
+    Auto,
+    /// Always metadata.
+    Metadata,
+    /// Always data.
+    Data,
+}
+
+impl VolumeClass {
+    /// All, in the order of the documentation.
+    pub const ALL: [VolumeClass; 3] = [VolumeClass::Auto, VolumeClass::Metadata, VolumeClass::Data];
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            VolumeClass::Auto => "auto",
+            VolumeClass::Metadata => "metadata",
+            VolumeClass::Data => "data",
+        }
+    }
+
+    /// What a request of this content counts as in a volume of this class.
+    pub fn resolve(self, content: Content) -> Content {
+        match (self, content) {
+            (VolumeClass::Metadata, _) | (VolumeClass::Auto, Content::Metadata) => Content::Metadata,
+            _ => Content::Data,
+        }
+    }
+}
+
+/// A command succeeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// It holds now.
+    Changed,
+    /// It held already.
+    Unchanged,
+    /// The new volume's id.
+    Volume(VolumeId),
+    /// It holds now, but not exactly as asked (a rounded value).
+    Adjusted(String),
+}
+
+/// Why a command failed: a stable kind and one sentence with cause and next step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlError {
+    /// What kind of failure.
+    pub kind: ErrorKind,
+    /// One sentence for people.
+    pub message: String,
+}
+
+/// Kinds of failure; each has one exit code of the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// Malformed or unknown value (exit 2).
+    Usage,
+    /// No such pool, device, volume or property (exit 4).
+    NotFound,
+    /// It exists already (exit 1).
+    Exists,
+    /// Refused because something could be lost; `-f` may allow it (exit 5).
+    Refused,
+    /// No room (exit 1).
+    NoSpace,
+    /// A device failed the request (exit 1).
+    Io,
+    /// In use (exit 1).
+    Busy,
+}
+
+impl ControlError {
+    /// An error of this kind with this sentence.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        ControlError { kind, message: message.into() }
+    }
+}

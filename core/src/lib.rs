@@ -1,0 +1,26 @@
+//! The engine of braid: it decides where every byte goes and never touches one.
+//!
+//! No clock, no thread, no file, no payload, no floating point in a decision, no dependency, no `unsafe`. What it
+//! knows of the world comes in through [`Engine::handle`]; what it wants goes out through [`Engine::poll`].
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod control;
+pub mod request;
+pub mod units;
+
+/// What a chunk holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ChunkType {
+    /// Volume content.
+    Data,
+    /// Volume content that counts as metadata.
+    Metadata,
+    /// The pool's own log and maps.
+    System,
+}

@@ -1,0 +1,168 @@
+//! What a pool says about itself: plain values for `status`, `usage`, `iostat` and whoever else asks.
+//!
+//! A report is a copy; taking one changes nothing. Counters count since the pool was opened.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::control::VolumeClass;
+use crate::units::{ChunkId, DeviceId, Uuid, VolumeId};
+use crate::{ChunkType, DeviceClass, DeviceState, Profile, Tiers};
+
+/// The whole pool.
+#[derive(Clone, Debug)]
+pub struct PoolReport {
+    /// Name.
+    pub name: String,
+    /// Identity.
+    pub uuid: Uuid,
+    /// Profile of future chunks by type: data, metadata, system.
+    pub profiles: [Profile; 3],
+    /// Members in id order.
+    pub devices: Vec<DeviceReport>,
+    /// Chunks in id order.
+    pub chunks: Vec<ChunkReport>,
+    /// Volumes in id order.
+    pub volumes: Vec<VolumeReport>,
+    /// Properties: name, value, and whether it is the default.
+    pub properties: Vec<(&'static str, String, bool)>,
+    /// How often each reason decided a read, since open: the names of [`crate::read_policy::Reason`].
+    pub read_reasons: Vec<(&'static str, u64)>,
+    /// Pool-wide counters.
+    pub counters: Counters,
+    /// Bytes of chunks by type that stand on a tier their type does not prefer.
+    pub spilled: [u64; 3],
+    /// Bytes of raw space in chunks of each type that could still be allocated now: data, metadata.
+    pub writable_data: u64,
+    /// As `writable_data`, for metadata.
+    pub writable_metadata: u64,
+    /// Generation of the newest superblock.
+    pub generation: u64,
+}
+
+/// One member.
+#[derive(Clone, Debug)]
+pub struct DeviceReport {
+    /// Id.
+    pub id: DeviceId,
+    /// Identity.
+    pub uuid: Uuid,
+    /// Where it was last seen, as the host named it.
+    pub path: String,
+    /// Operator's class.
+    pub class: DeviceClass,
+    /// Sampled once at creation, can be overridden.
+    pub rotational: bool,
+    /// Placement tiers.
+    pub tiers: Tiers,
+    /// Preferred by the `device` read policy.
+    pub read_preferred: bool,
+    /// State.
+    pub state: DeviceState,
+    /// Usable bytes.
+    pub size: u64,
+    /// Bytes in chunks by type: data, metadata, system.
+    pub allocated: [u64; 3],
+    /// Device commands and bytes since open.
+    pub io: DeviceCounters,
+    /// In flight now.
+    pub in_flight: u32,
+    /// Recent mean latency of interactive reads in ns; 0 = no sample yet.
+    pub read_latency_ns: u64,
+}
+
+/// Counters of one device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceCounters {
+    /// Device read commands (after merging).
+    pub reads: u64,
+    /// Device write commands (after merging).
+    pub writes: u64,
+    /// Flush commands.
+    pub flushes: u64,
+    /// Discard and write-zeroes commands.
+    pub discards: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// I/Os before merging, reads and writes.
+    pub ios: u64,
+    /// I/Os that joined another one's command.
+    pub merged: u64,
+    /// Sum of read command latencies in ns.
+    pub read_ns: u64,
+    /// Sum of write command latencies in ns.
+    pub write_ns: u64,
+    /// Failed reads.
+    pub read_errors: u64,
+    /// Failed writes, flushes and discards.
+    pub write_errors: u64,
+    /// Reads that the pool's policy chose this device for.
+    pub chosen: u64,
+}
+
+/// One chunk.
+#[derive(Clone, Debug)]
+pub struct ChunkReport {
+    /// Id.
+    pub id: ChunkId,
+    /// Type.
+    pub kind: ChunkType,
+    /// Profile.
+    pub profile: Profile,
+    /// Bytes of volume data it can hold.
+    pub length: u64,
+    /// Bytes of it in use.
+    pub used: u64,
+    /// Columns: device and first byte there.
+    pub columns: Vec<(DeviceId, u64)>,
+    /// Bytes of one column.
+    pub stripe: u64,
+    /// On a tier its type does not prefer.
+    pub spilled: bool,
+}
+
+/// One volume.
+#[derive(Clone, Debug)]
+pub struct VolumeReport {
+    /// Id.
+    pub id: VolumeId,
+    /// Name.
+    pub name: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// Class.
+    pub class: VolumeClass,
+    /// Bytes mapped (whole units) by type of chunk: data, metadata.
+    pub mapped: [u64; 2],
+}
+
+/// Pool-wide counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Client reads.
+    pub reads: u64,
+    /// Client writes.
+    pub writes: u64,
+    /// Client flushes.
+    pub flushes: u64,
+    /// Client discards and write-zeroes.
+    pub discards: u64,
+    /// Client bytes read.
+    pub read_bytes: u64,
+    /// Client bytes written.
+    pub write_bytes: u64,
+    /// Requests answered with an error.
+    pub errors: u64,
+    /// Contiguous pieces that requests were cut into: one address translation each.
+    pub translations: u64,
+    /// Reads sent to another copy after an error.
+    pub retries: u64,
+    /// Chunks that spilled to another tier, ever since open.
+    pub spills: u64,
+    /// Log blocks written.
+    pub log_blocks: u64,
+    /// Checkpoints written.
+    pub checkpoints: u64,
+}

@@ -1,0 +1,288 @@
+//! The nouns that cross the door: what comes in, what goes out.
+//!
+//! ```text
+//!            Input                         Output
+//!   world  --------->  handle(now, ..)  ---------->  world
+//!            Submit      the engine         Issue  a command for one device
+//!            Complete                       Copy   bytes to move or to clear in memory
+//!            Control                        Reply  a request is answered
+//!            Tick                           Done   a control command is answered
+//!                                           Event  something an operator may want to know
+//! ```
+//!
+//! Law of the door: any number of inputs with [`Engine::handle`](crate::Engine::handle), then
+//! [`Engine::poll`](crate::Engine::poll) until it says [`Output::Idle`]. The inputs between two drains are one
+//! *batch*: neighbours among them merge into one device command. A caller that drains after each input gets no
+//! merging and no other difference.
+
+use crate::units::{BufId, BufRange, ClientId, DeviceId, Instant, IoId, VolumeId};
+
+/// What a client asks of a volume.
+///
+/// The buffer covers the *block-aligned envelope* of `[offset, offset + len)`: its byte 0 is the volume's byte
+/// `round_down(offset, BLOCK)`, its length at least the envelope's. For a write the payload stands at
+/// `offset % BLOCK`; the engine fills the rest of the first and last block itself (read-modify-write), so the host
+/// must allow it to write there. Operations without payload leave `buf` at [`NO_BUF`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The host's own name for the request; comes back in the [`Reply`] and is never looked at.
+    pub tag: u64,
+    /// Who asks.
+    pub client: ClientId,
+    /// Of which volume.
+    pub volume: VolumeId,
+    /// What.
+    pub op: Op,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; 0 only for [`Op::Flush`].
+    pub len: u64,
+    /// Payload memory, see above.
+    pub buf: BufId,
+    /// What kind of content this is, when the client says.
+    pub content: Content,
+}
+
+/// The buffer of a request without payload.
+pub const NO_BUF: BufId = BufId(u32::MAX);
+
+/// Operations on a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Read; blocks never written give zeros.
+    Read,
+    /// Write; with `fua` the reply means "on stable media".
+    Write {
+        /// Force unit access.
+        fua: bool,
+    },
+    /// Everything replied to before this request was submitted is on stable media when the reply comes.
+    Flush,
+    /// The content of the range is no longer needed; whole blocks are released and read as zeros.
+    Discard,
+    /// The range reads as zeros afterwards.
+    WriteZeroes {
+        /// As for write.
+        fua: bool,
+        /// Keep the space allocated (write real zeros).
+        no_hole: bool,
+    },
+}
+
+/// What a client says about the content of a request; decides where a first write is placed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Content {
+    /// Nothing was said.
+    #[default]
+    Unsaid,
+    /// File data.
+    Data,
+    /// File system metadata.
+    Metadata,
+}
+
+/// Everything that can happen to a pool.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A client wants something.
+    Submit(Request),
+    /// A device finished the dispatch named by its first I/O.
+    Complete {
+        /// [`Dispatch::id`].
+        id: IoId,
+        /// How it went.
+        result: Result<(), IoError>,
+    },
+    /// The operator wants something; the answer is [`Output::Done`] with the same tag.
+    Control {
+        /// The host's own name for the command.
+        tag: u64,
+        /// The command.
+        command: crate::control::Command,
+    },
+    /// The moment of the last [`Output::Idle`] arrived.
+    Tick,
+}
+
+/// Everything a pool wants.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// One command for one device. Its memory is [`Engine::segments`](crate::Engine::segments); it is answered by
+    /// [`Input::Complete`] exactly once.
+    Issue(Dispatch),
+    /// Bytes to move or to clear in memory, at once and before the next output is carried out; no answer.
+    Copy(Copy),
+    /// A request is answered; its buffer belongs to the host again.
+    Reply(Reply),
+    /// A control command is answered.
+    Done {
+        /// The tag of the command.
+        tag: u64,
+        /// How it went.
+        result: Result<crate::control::Done, crate::control::ControlError>,
+    },
+    /// Something an operator may want to know.
+    Event(Event),
+    /// Nothing more to do until the next input, or until this moment.
+    Idle {
+        /// When to send [`Input::Tick`], if ever.
+        until: Option<Instant>,
+    },
+}
+
+/// One command for one device: an I/O, or a merged run of neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dispatch {
+    /// The first I/O of the run; names the dispatch until it completes.
+    pub id: IoId,
+    /// The device.
+    pub device: DeviceId,
+    /// What to do.
+    pub op: DeviceOp,
+    /// First byte on the device; a multiple of `BLOCK`.
+    pub offset: u64,
+    /// Bytes; a multiple of `BLOCK`, the sum of the segments for reads and writes.
+    pub len: u64,
+}
+
+/// What a device can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DeviceOp {
+    /// Read into the segments.
+    Read,
+    /// Write from the segments; with `fua` on stable media before completion.
+    Write {
+        /// Force unit access.
+        fua: bool,
+    },
+    /// Everything completed before is on stable media.
+    Flush,
+    /// The range may be forgotten. A device that cannot completes with success.
+    Discard,
+    /// The range reads as zeros afterwards.
+    WriteZeroes,
+}
+
+/// Memory of one part of a dispatch, in device order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Segment<'a> {
+    /// A piece of a payload buffer; aligned to `BLOCK` in offset and length.
+    Payload(BufRange),
+    /// The pool's own records, to be written as they are.
+    Record(&'a [u8]),
+}
+
+/// Memory work that the core cannot do itself, since it never sees payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copy {
+    /// Clear the range.
+    Zero(BufRange),
+    /// Copy `from` to `to`; same length, never overlapping.
+    Move {
+        /// Source.
+        from: BufRange,
+        /// Destination.
+        to: BufRange,
+    },
+    /// The host must make a scratch buffer of one block under this name (ids from the top of the range, never
+    /// in use twice at once).
+    Scratch(BufId),
+    /// The scratch buffer is not needed any more.
+    Drop(BufId),
+}
+
+/// A request is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// [`Request::tag`].
+    pub tag: u64,
+    /// How it went.
+    pub result: Result<(), RequestError>,
+    /// For reads: nothing of the range was ever written, so the buffer is all zeros.
+    pub hole: bool,
+}
+
+/// Why a request failed, in the terms that block protocols have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RequestError {
+    /// The volume does not exist (any more).
+    NoVolume,
+    /// Reaches past the end of the volume, or the arithmetic does.
+    OutOfRange,
+    /// A malformed request, such as a length of zero.
+    Invalid,
+    /// The volume is read-only.
+    ReadOnly,
+    /// No space is left for a first write.
+    NoSpace,
+    /// No copy could be read, or too few could be written.
+    Io,
+    /// Too many requests are in flight; try again.
+    Busy,
+}
+
+/// Why a device command failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IoError {
+    /// This range could not be read or written (EIO).
+    Media,
+    /// The device is not there any more (ENODEV, ENXIO, ENOENT, ESTALE).
+    Gone,
+    /// The device is full (ENOSPC of a sparse file).
+    NoSpace,
+    /// The device does not know the operation.
+    Unsupported,
+}
+
+/// What an operator may want to know; numbered and kept by the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A chunk went to a tier that its type does not prefer.
+    Spill {
+        /// The chunk.
+        chunk: crate::units::ChunkId,
+        /// Its type.
+        kind: crate::ChunkType,
+        /// Its length.
+        bytes: u64,
+    },
+    /// A chunk was allocated.
+    ChunkAllocated {
+        /// The chunk.
+        chunk: crate::units::ChunkId,
+        /// Its type.
+        kind: crate::ChunkType,
+        /// Its length.
+        bytes: u64,
+    },
+    /// An empty chunk went back to free space.
+    ChunkReleased {
+        /// The chunk.
+        chunk: crate::units::ChunkId,
+    },
+    /// A device command failed.
+    DeviceError {
+        /// The device.
+        device: DeviceId,
+        /// What was asked.
+        op: DeviceOp,
+        /// Where.
+        offset: u64,
+        /// How much.
+        len: u64,
+        /// Why.
+        error: IoError,
+    },
+    /// A device is no longer used: it vanished, or missed a write.
+    DeviceFailed {
+        /// The device.
+        device: DeviceId,
+        /// Why.
+        error: IoError,
+    },
+    /// No space for a first write of this type.
+    NoSpace {
+        /// The type.
+        kind: crate::ChunkType,
+    },
+}
