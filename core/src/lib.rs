@@ -11,8 +11,11 @@ extern crate alloc;
 extern crate std;
 
 pub mod control;
+pub mod profile;
 pub mod request;
 pub mod units;
+
+pub use profile::Profile;
 
 /// What a chunk holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
