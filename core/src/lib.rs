@@ -13,6 +13,7 @@ extern crate std;
 pub mod control;
 pub mod profile;
 pub mod request;
+pub mod stripe;
 pub mod units;
 
 pub use profile::Profile;
