@@ -10,12 +10,14 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod allocator;
 pub mod control;
 pub mod profile;
 pub mod request;
 pub mod stripe;
 pub mod units;
 
+pub use allocator::Tiers;
 pub use profile::Profile;
 
 /// What a chunk holds.
