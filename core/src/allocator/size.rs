@@ -13,6 +13,8 @@ use crate::units::{GIB, MIB, STRIP, round_down, round_up};
 const STRIPE_MIN: u64 = MIB;
 /// Shortest system chunk of braid's own mode: room for the records and for a copy while they are rewritten.
 const SYSTEM_MIN: u64 = 2 * MIB;
+/// Longest system chunk of braid's own mode.
+const SYSTEM_MAX: u64 = 32 * MIB;
 /// Part of the pool that one system chunk may take in braid's own mode.
 const SYSTEM_PART: u64 = 64;
 /// Stripes that were cut are rounded up to this.
@@ -62,7 +64,7 @@ impl Sizes {
     }
 
     fn own_system(self, pool: u64) -> Sizes {
-        let part = round_up(pool / SYSTEM_PART, MIB).min(self.max_stripe).min(32 * MIB).max(SYSTEM_MIN);
+        let part = round_up(pool / SYSTEM_PART, MIB).min(self.max_stripe).clamp(SYSTEM_MIN, SYSTEM_MAX);
         Sizes { max_stripe: part, max_chunk: part, granule_min: MIB, least: SYSTEM_MIN, ..self }
     }
 

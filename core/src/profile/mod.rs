@@ -1,4 +1,4 @@
-//! Profiles: how a chunk spreads its bytes over devices. Each is a row of [`FACTS`]; code asks the row, not the name.
+//! Profiles: how a chunk spreads its bytes over devices. Each is a row of a table, [`Facts`]; code asks the row, not the name.
 //!
 //! ```text
 //!  raid1        raid10, 4 columns            raid0, 3 columns
