@@ -11,6 +11,8 @@ extern crate alloc;
 extern crate std;
 
 pub mod control;
+pub mod names;
+pub mod range_lock;
 pub mod request;
 pub mod units;
 
