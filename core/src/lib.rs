@@ -13,6 +13,7 @@ extern crate std;
 pub mod control;
 pub mod names;
 pub mod range_lock;
+pub mod read_policy;
 pub mod request;
 pub mod units;
 
