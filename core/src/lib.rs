@@ -11,13 +11,29 @@ extern crate alloc;
 extern crate std;
 
 pub mod allocator;
+pub mod chunk;
 pub mod control;
+pub mod device;
+mod engine;
+pub mod meta;
+pub mod names;
+pub mod pool;
 pub mod profile;
+pub mod properties;
+pub mod queue;
+pub mod range_lock;
+pub mod read_policy;
+pub mod report;
 pub mod request;
+mod slab;
 pub mod stripe;
 pub mod units;
+pub mod volume;
 
 pub use allocator::Tiers;
+pub use device::{DeviceClass, DeviceState};
+pub use engine::{Engine, REQUESTS_MAX};
+pub use pool::Pool;
 pub use profile::Profile;
 
 /// What a chunk holds.

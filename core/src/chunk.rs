@@ -1,0 +1,205 @@
+//! A chunk: the allocation unit of pool space, with one profile and its columns on devices.
+//!
+//! Volume content is handed out of a chunk in units of 64 KiB. Which units are taken is a bitmap in memory only: the
+//! volumes' maps are the record, and the bitmap is made from them when the pool is opened. Units are looked for in
+//! *regions* of 256 (16 MiB, one leaf of a volume's map), so that what is near in a volume stays near on the devices
+//! however it was written.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::ChunkType;
+use crate::profile::Profile;
+use crate::units::{ChunkId, DeviceId, UNIT};
+
+/// Units in one region: as many as a leaf of a volume's map has entries.
+pub const REGION: u32 = 256;
+
+/// Largest chunk a map entry can address: 2^18 units, 16 GiB.
+pub const CHUNK_MAX: u64 = UNIT << 18;
+
+/// Most columns of one chunk: its record must fit one block of the log.
+pub const COLUMNS_MAX: usize = 506;
+
+const WORDS_PER_REGION: usize = (REGION / 64) as usize;
+
+/// The part of a chunk on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// The device.
+    pub device: DeviceId,
+    /// First byte on it.
+    pub offset: u64,
+}
+
+/// One chunk.
+#[derive(Clone, Debug)]
+pub struct Chunk {
+    /// Id within the pool, never 0, never reused.
+    pub id: ChunkId,
+    /// What it holds.
+    pub kind: ChunkType,
+    /// How it is spread.
+    pub profile: Profile,
+    /// Bytes of each column.
+    pub stripe: u64,
+    /// Bytes of volume content.
+    pub length: u64,
+    /// Columns in stripe order.
+    pub columns: Vec<Column>,
+    /// It went to a tier that its type does not prefer.
+    pub spilled: bool,
+    /// No unit is handed out any more: the chunk is about to go.
+    pub closing: bool,
+    /// One bit a unit, set = taken.
+    taken: Vec<u64>,
+    free: u32,
+    /// Regions below hold no free unit.
+    first_free_region: u32,
+}
+
+impl Chunk {
+    /// A chunk without any unit taken.
+    pub fn new(
+        id: ChunkId,
+        kind: ChunkType,
+        profile: Profile,
+        stripe: u64,
+        length: u64,
+        columns: Vec<Column>,
+        spilled: bool,
+    ) -> Chunk {
+        assert!(id.0 != 0 && length <= CHUNK_MAX && columns.len() <= COLUMNS_MAX);
+        let units = (length / UNIT) as u32;
+        let words = (units as usize).div_ceil(64);
+        let mut taken = vec![0; words];
+        if units % 64 != 0 {
+            // Units past the end count as taken, so that no search needs to know the end.
+            taken[words - 1] = u64::MAX << (units % 64);
+        }
+        Chunk {
+            id,
+            kind,
+            profile,
+            stripe,
+            length,
+            columns,
+            spilled,
+            closing: false,
+            taken,
+            free: units,
+            first_free_region: 0,
+        }
+    }
+
+    /// Units that can be handed out.
+    pub fn free_units(&self) -> u32 {
+        if self.closing { 0 } else { self.free }
+    }
+
+    /// Bytes in use.
+    pub fn used(&self) -> u64 {
+        self.length / UNIT * UNIT - u64::from(self.free) * UNIT
+    }
+
+    /// Nothing is in use.
+    pub fn is_empty(&self) -> bool {
+        u64::from(self.free) == self.length / UNIT
+    }
+
+    fn is_taken(&self, unit: u32) -> bool {
+        self.taken.get(unit as usize / 64).is_none_or(|word| word >> (unit % 64) & 1 == 1)
+    }
+
+    /// Takes this very unit if it is free.
+    pub fn take(&mut self, unit: u32) -> bool {
+        if self.closing || self.is_taken(unit) {
+            return false;
+        }
+        self.taken[unit as usize / 64] |= 1 << (unit % 64);
+        self.free -= 1;
+        true
+    }
+
+    /// First unit of a region that is wholly free.
+    pub fn empty_region(&mut self) -> Option<u32> {
+        if self.free_units() < REGION {
+            return None;
+        }
+        self.skip_full_regions();
+        let first = self.first_free_region as usize;
+        let regions = self.taken.chunks_exact(WORDS_PER_REGION).enumerate().skip(first);
+        regions.filter(|(_, words)| words.iter().all(|&w| w == 0)).map(|(i, _)| i as u32 * REGION).next()
+    }
+
+    /// Takes the first free unit there is.
+    pub fn take_any(&mut self) -> Option<u32> {
+        if self.free_units() == 0 {
+            return None;
+        }
+        self.skip_full_regions();
+        let first = self.first_free_region as usize * WORDS_PER_REGION;
+        let word = (first..self.taken.len()).find(|&i| self.taken[i] != u64::MAX)?;
+        let unit = word as u32 * 64 + self.taken[word].trailing_ones();
+        self.take(unit).then_some(unit)
+    }
+
+    fn skip_full_regions(&mut self) {
+        let full = |words: &[u64]| words.iter().all(|&w| w == u64::MAX);
+        let regions = self.taken.chunks(WORDS_PER_REGION).skip(self.first_free_region as usize);
+        self.first_free_region += regions.take_while(|words| full(words)).count() as u32;
+    }
+
+    /// Gives a unit back.
+    pub fn give_back(&mut self, unit: u32) {
+        assert!(self.is_taken(unit) && u64::from(unit) < self.length / UNIT, "chunk {}: unit {unit} is free", self.id);
+        self.taken[unit as usize / 64] &= !(1 << (unit % 64));
+        self.free += 1;
+        self.first_free_region = self.first_free_region.min(unit / REGION);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn chunk(units: u64) -> Chunk {
+        Chunk::new(ChunkId(1), ChunkType::Data, Profile::Single, units * UNIT, units * UNIT, Vec::new(), false)
+    }
+
+    #[test]
+    fn every_unit_is_handed_out_once_whatever_the_length() {
+        for units in [1, 63, 64, 65, 255, 256, 257, 700] {
+            let mut c = chunk(units);
+            let mut seen = BTreeSet::new();
+            while let Some(unit) = c.take_any() {
+                assert!(u64::from(unit) < units && seen.insert(unit));
+            }
+            assert_eq!(seen.len() as u64, units);
+            assert_eq!((c.free_units(), c.used()), (0, units * UNIT));
+            c.give_back(0);
+            assert_eq!(c.take_any(), Some(0));
+        }
+    }
+
+    #[test]
+    fn a_region_is_offered_only_while_it_is_wholly_free() {
+        let mut c = chunk(600);
+        assert_eq!(c.empty_region(), Some(0));
+        assert!(c.take(3) && !c.take(3));
+        assert_eq!(c.empty_region(), Some(256));
+        assert!(c.take(256));
+        assert_eq!(c.empty_region(), None, "the last 88 units are no region");
+        c.give_back(3);
+        assert_eq!(c.empty_region(), Some(0));
+        assert!(!c.take(600));
+    }
+
+    #[test]
+    fn a_closing_chunk_hands_out_nothing() {
+        let mut c = chunk(300);
+        c.closing = true;
+        assert_eq!((c.take(0), c.take_any(), c.empty_region()), (false, None, None));
+    }
+}

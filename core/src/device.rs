@@ -1,0 +1,144 @@
+//! A member device: what the operator said of it, what state it is in, what it has done.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+
+use crate::allocator::{Hint, Tiers};
+use crate::report::DeviceCounters;
+use crate::units::{DeviceId, Uuid};
+
+/// First byte of a device that chunks may use; below it are the superblocks.
+pub const RESERVED: u64 = crate::units::MIB;
+
+/// Smallest member: the reserved front, a system chunk, and a little room.
+pub const DEVICE_MIN: u64 = 16 * crate::units::MIB;
+
+/// Largest member: what the allocator's arithmetic has been tested for.
+pub const DEVICE_MAX: u64 = 1 << 56;
+
+/// The operator's label for placement: `nvme`, `ssd`, `hdd`, `net`, or a word of their own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceClass(String);
+
+impl DeviceClass {
+    /// A label of 1 to 15 characters `a-z 0-9 . _ -`.
+    pub fn parse(word: &str) -> Option<DeviceClass> {
+        let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-');
+        ((1..16).contains(&word.len()) && word.chars().all(fine)).then(|| DeviceClass(word.into()))
+    }
+
+    /// The label.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// The class of a device about which only the rotational flag is known.
+    pub fn of_rotational(rotational: bool) -> DeviceClass {
+        DeviceClass(if rotational { "hdd" } else { "ssd" }.into())
+    }
+
+    /// Where chunks prefer to go when nobody said: metadata on flash first, data on disks first, so that the
+    /// scarce fast space is kept for what gains most from it. A class without meaning here gets 0/0.
+    pub fn default_tiers(&self) -> Tiers {
+        match self.0.as_str() {
+            "nvme" => Tiers { data: 2, metadata: 0 },
+            "ssd" => Tiers { data: 1, metadata: 1 },
+            "hdd" => Tiers { data: 0, metadata: 2 },
+            "net" => Tiers { data: 3, metadata: 3 },
+            _ => Tiers { data: 0, metadata: 0 },
+        }
+    }
+}
+
+/// What the pool thinks of a member.
+///
+/// ```text
+///              vanished, or opened without it
+///          Online ------------------> Missing
+///            |                           |
+///            |  missed a write           |  a write passed without it
+///            |                           v
+///            '-----------------------> Failed
+/// ```
+///
+/// `Failed` is durable before the write that caused it is answered: what the member holds may be old, so it is
+/// never read again. The way back (bringing it up to date) is a rebuild.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DeviceState {
+    /// In use.
+    Online,
+    /// Not there; nothing was written without it yet, so it may come back as it is.
+    Missing,
+    /// Its content is not trusted: it missed at least one write.
+    Failed,
+}
+
+impl DeviceState {
+    /// Whether the drawing has this arrow.
+    pub fn may_become(self, next: DeviceState) -> bool {
+        use DeviceState::*;
+        matches!((self, next), (Online, Missing) | (Online, Failed) | (Missing, Failed))
+    }
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            DeviceState::Online => "ONLINE",
+            DeviceState::Missing => "MISSING",
+            DeviceState::Failed => "FAILED",
+        }
+    }
+}
+
+/// One member.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// Id within the pool.
+    pub id: DeviceId,
+    /// Identity, in its superblock.
+    pub uuid: Uuid,
+    /// Where the host saw it last; a hint for people, never used to open anything.
+    pub path: String,
+    /// Bytes, a multiple of `BLOCK`.
+    pub size: u64,
+    /// Operator's label.
+    pub class: DeviceClass,
+    /// Sampled once when the device joined; can be overridden.
+    pub rotational: bool,
+    /// Placement tiers of mode `tiers`.
+    pub tiers: Tiers,
+    /// Whether the operator set the tiers, so that a later change of class leaves them alone.
+    pub tiers_set: bool,
+    /// Placement hint of mode `allocation-hint`.
+    pub hint: Hint,
+    /// Flag of the `device` read policy.
+    pub read_preferred: bool,
+    /// State.
+    pub state: DeviceState,
+    /// Extents in use by chunks: first byte to length.
+    pub used: BTreeMap<u64, u64>,
+    /// What it did since the pool was opened.
+    pub counters: DeviceCounters,
+    /// Writes completed.
+    pub written: u64,
+    /// How many of them a completed flush covers.
+    pub flushed: u64,
+}
+
+impl Device {
+    /// Moves to `next` along the drawing; panics with both states otherwise.
+    pub fn become_state(&mut self, next: DeviceState) {
+        assert!(self.state.may_become(next), "device {}: {:?} may not become {next:?}", self.id, self.state);
+        self.state = next;
+    }
+
+    /// Something was written that no completed flush covers.
+    pub fn is_dirty(&self) -> bool {
+        self.written > self.flushed
+    }
+
+    /// Bytes in chunks.
+    pub fn allocated(&self) -> u64 {
+        self.used.values().sum()
+    }
+}

@@ -1,0 +1,495 @@
+//! Log groups, flushes and checkpoints: what makes an answer true after a crash.
+//!
+//! ```text
+//!   first write     data --> entry in the map, record in the log --> group written --> reply
+//!   flush           log written --> devices flushed --> claim in the log (forced) --> reply
+//!   checkpoint      pages written --> devices flushed --> superblocks (forced) --> log and old pages free
+//! ```
+//!
+//! A flush is a *round*: who asks while one is under way joins the next. A round covers everything that was answered
+//! before it began, whoever asked for it; so a flush on one connection covers the writes of all others.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{Engine, Waiter};
+use crate::ChunkType;
+use crate::chunk::Chunk;
+use crate::meta::image::{self, Image};
+use crate::meta::journal::{Lsn, Run};
+use crate::meta::pages::{self, Page, PageSpace};
+use crate::meta::superblock::SYSTEM_CHUNKS_MAX;
+use crate::meta::{PAGE, Superblock};
+use crate::queue::{Io, Owner};
+use crate::request::{DeviceOp, IoError};
+use crate::units::{DeviceId, Instant};
+
+/// Leaves that may change between two checkpoints, at most: bounds the work of one.
+const DIRTY_LEAVES_MAX: u64 = 4096;
+
+pub(super) struct Commit {
+    superblock: Superblock,
+    pages: PageSpace,
+    root: Vec<Page>,
+    /// The checkpoint that ends the log of the run before is not durable yet: nothing may be logged.
+    opening: bool,
+    /// The log cannot be written any more: nothing can be promised.
+    dead: bool,
+    /// No room for the next checkpoint's pages: no new space is handed out.
+    starved: bool,
+    log_copies: Copies,
+    round: Round,
+    round_failed: bool,
+    round_waiters: Vec<Waiter>,
+    next_waiters: Vec<Waiter>,
+    written_waiters: VecDeque<(Lsn, u32)>,
+    pub(super) stable_waiters: VecDeque<(Lsn, Waiter)>,
+    /// Records below say which members failed; no write is answered before they are stable.
+    pub(super) failure_lsn: Lsn,
+    checkpoint: Option<Checkpoint>,
+    checkpoint_wanted: bool,
+    /// Since when there are records that no flush covers.
+    unstable_since: Option<Instant>,
+}
+
+/// Copies of something under way.
+#[derive(Default)]
+struct Copies {
+    pending: u32,
+    written: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Round {
+    Idle,
+    /// Records below are on their way to the log.
+    Log(Lsn),
+    /// Devices are being flushed.
+    Devices(Lsn, u32),
+    /// The log is being told that data behind records below is stable.
+    Claim(Lsn),
+}
+
+struct Checkpoint {
+    first_lsn: Lsn,
+    log_seq: u64,
+    root: Vec<Page>,
+    root_len: u32,
+    stale: Vec<Page>,
+    step: Step,
+    copies: Copies,
+    failed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Pages,
+    Flush,
+    Superblocks,
+}
+
+impl Commit {
+    pub(super) fn new(superblock: Superblock, pages: PageSpace, root: Vec<Page>) -> Commit {
+        Commit {
+            superblock,
+            pages,
+            root,
+            opening: true,
+            dead: false,
+            starved: false,
+            log_copies: Copies::default(),
+            round: Round::Idle,
+            round_failed: false,
+            round_waiters: Vec::new(),
+            next_waiters: Vec::new(),
+            written_waiters: VecDeque::new(),
+            stable_waiters: VecDeque::new(),
+            failure_lsn: 0,
+            checkpoint: None,
+            checkpoint_wanted: false,
+            unstable_since: None,
+        }
+    }
+
+    pub(super) fn is_starved(&self) -> bool {
+        self.starved || self.dead
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.superblock.generation
+    }
+
+    fn dirty_leaves_max(&self) -> u64 {
+        (self.pages.free() / 3).clamp(1, DIRTY_LEAVES_MAX)
+    }
+}
+
+impl Engine {
+    pub(super) fn join_flush(&mut self, waiter: Waiter) {
+        self.commit.next_waiters.push(waiter);
+    }
+
+    pub(super) fn wait_written(&mut self, lsn: Lsn, id: u32) {
+        self.commit.written_waiters.push_back((lsn, id));
+    }
+
+    pub(super) fn want_checkpoint(&mut self) {
+        self.commit.checkpoint_wanted = true;
+    }
+
+    /// Moves everything here as far as it goes without waiting.
+    pub(super) fn drive_commit(&mut self) {
+        loop {
+            let before = (self.journal.next_seq(), self.journal.stable(), self.commit.round, self.ios.len());
+            self.drive_log();
+            self.drive_round();
+            self.drive_checkpoint();
+            self.reclaim();
+            let after = (self.journal.next_seq(), self.journal.stable(), self.commit.round, self.ios.len());
+            if before == after {
+                break;
+            }
+        }
+        let is_unstable = self.journal.stable() < self.journal.appended() || self.space.is_waiting();
+        self.commit.unstable_since = match self.commit.unstable_since {
+            _ if !is_unstable => None,
+            None => Some(self.now),
+            since => since,
+        };
+    }
+
+    /// When records that nobody asked to flush are flushed all the same.
+    pub(super) fn commit_deadline(&self) -> Option<Instant> {
+        let interval_ns = self.pool.properties.commit_interval_ms * 1_000_000;
+        self.commit.unstable_since.map(|since| since + interval_ns)
+    }
+
+    // ---- log ------------------------------------------------------------------------------------------------------
+
+    fn drive_log(&mut self) {
+        if self.commit.dead {
+            return self.give_up();
+        }
+        if self.commit.opening {
+            return;
+        }
+        let claim = match self.commit.round {
+            Round::Claim(lsn) => Some(lsn),
+            _ => None,
+        };
+        for Run { block, bytes } in self.journal.take_group(claim) {
+            let bytes: Arc<[u8]> = bytes.into();
+            let columns =
+                self.pool.chunk(self.commit.superblock.system[0].id).expect("the log has a chunk").columns.clone();
+            for column in columns {
+                if self.pool.is_online(column.device) {
+                    self.commit.log_copies.pending += 1;
+                    let at = column.offset + block * PAGE;
+                    self.issue_record(Owner::Log, column.device, at, bytes.clone(), claim.is_some());
+                } else {
+                    self.fail_device(column.device, IoError::Gone);
+                }
+            }
+        }
+        if self.journal.is_busy() && self.commit.log_copies.pending == 0 {
+            self.commit.dead = true;
+            self.give_up();
+        }
+    }
+
+    pub(super) fn log_copy_done(&mut self, device: DeviceId, result: Result<(), IoError>) {
+        let copies = &mut self.commit.log_copies;
+        copies.pending -= 1;
+        copies.written += u32::from(result.is_ok());
+        let (pending, written) = (copies.pending, copies.written);
+        if let Err(error) = result
+            && self.spares(device)
+        {
+            self.fail_device(device, error);
+        }
+        if pending > 0 {
+            return;
+        }
+        self.commit.log_copies.written = 0;
+        if written == 0 {
+            self.commit.dead = true;
+            return;
+        }
+        self.counters.log_blocks += 1;
+        self.journal.group_written();
+        self.log_moved();
+    }
+
+    /// Wakes who waited for what the log says now.
+    fn log_moved(&mut self) {
+        while let Some(&(lsn, id)) = self.commit.written_waiters.front()
+            && lsn < self.journal.written()
+        {
+            self.commit.written_waiters.pop_front();
+            match self.commit.failure_lsn > self.journal.stable() {
+                true => self.wait_stable(self.commit.failure_lsn - 1, Waiter::Request(id)),
+                false => self.reply(id),
+            }
+        }
+        while let Some(&(lsn, _)) = self.commit.stable_waiters.front()
+            && lsn < self.journal.stable()
+        {
+            let (_, waiter) = self.commit.stable_waiters.pop_front().expect("just seen");
+            self.wake(waiter, true);
+        }
+    }
+
+    /// Nothing can be promised any more: everyone who waits for a promise hears so.
+    fn give_up(&mut self) {
+        let commit = &mut self.commit;
+        let mut all: Vec<Waiter> = core::mem::take(&mut commit.round_waiters);
+        all.append(&mut commit.next_waiters);
+        all.extend(core::mem::take(&mut commit.written_waiters).into_iter().map(|(_, id)| Waiter::Request(id)));
+        all.extend(core::mem::take(&mut commit.stable_waiters).into_iter().map(|(_, waiter)| waiter));
+        commit.round = Round::Idle;
+        for waiter in all {
+            self.wake(waiter, false);
+        }
+    }
+
+    // ---- flush ----------------------------------------------------------------------------------------------------
+
+    fn drive_round(&mut self) {
+        loop {
+            match self.commit.round {
+                _ if self.commit.dead => return,
+                Round::Idle => {
+                    let overdue = self.commit_deadline().is_some_and(|at| self.now >= at);
+                    let wanted = !self.commit.next_waiters.is_empty()
+                        || !self.commit.stable_waiters.is_empty()
+                        || !self.space.starved.is_empty()
+                        || self.commit.failure_lsn > self.journal.stable();
+                    if !wanted && !overdue {
+                        return;
+                    }
+                    self.commit.unstable_since = None;
+                    self.commit.round_failed = false;
+                    self.commit.round_waiters = core::mem::take(&mut self.commit.next_waiters);
+                    self.commit.round = Round::Log(self.journal.appended());
+                }
+                Round::Log(lsn) => {
+                    if self.journal.written() < lsn {
+                        return;
+                    }
+                    let pending = self.flush_devices(Owner::Flush);
+                    self.commit.round = Round::Devices(lsn, pending);
+                }
+                Round::Devices(_, 1..) => return,
+                Round::Devices(lsn, 0) => self.commit.round = Round::Claim(lsn),
+                Round::Claim(lsn) => {
+                    if self.journal.stable() < lsn {
+                        return;
+                    }
+                    // A member failed meanwhile: what its failure spares is told only when the failure is durable.
+                    if self.commit.failure_lsn > self.journal.stable() {
+                        self.commit.round = Round::Log(self.journal.appended());
+                        continue;
+                    }
+                    self.commit.round = Round::Idle;
+                    let fine = !self.commit.round_failed;
+                    for waiter in core::mem::take(&mut self.commit.round_waiters) {
+                        self.wake(waiter, fine);
+                    }
+                    self.log_moved();
+                }
+            }
+        }
+    }
+
+    /// Asks every device with unflushed writes to flush; how many that are.
+    fn flush_devices(&mut self, owner: Owner) -> u32 {
+        let online = self.pool.devices().filter(|d| self.pool.is_online(d.id) && d.is_dirty());
+        let dirty: Vec<(DeviceId, u64)> = online.map(|d| (d.id, d.written)).collect();
+        for &(device, written) in &dirty {
+            self.issue_simple(owner, device, DeviceOp::Flush, written, 0);
+        }
+        dirty.len() as u32
+    }
+
+    pub(super) fn device_flushed(&mut self, io: &Io, result: Result<(), IoError>) {
+        let covered = io.offset;
+        let mut lost = false;
+        match result {
+            Ok(()) => {
+                let device = self.pool.device_mut(io.device).expect("I/Os go to members");
+                device.flushed = device.flushed.max(covered);
+            }
+            Err(error) if self.spares(io.device) => self.fail_device(io.device, error),
+            Err(_) => lost = true,
+        }
+        if io.owner == Owner::Flush {
+            self.commit.round_failed |= lost;
+            match &mut self.commit.round {
+                Round::Devices(_, pending) => *pending -= 1,
+                Round::Idle if self.commit.dead => {}
+                round => unreachable!("a flush came back in {round:?}"),
+            }
+        } else if let Some(checkpoint) = &mut self.commit.checkpoint {
+            checkpoint.failed |= lost;
+            checkpoint.copies.pending -= 1;
+        }
+    }
+
+    /// Whether everything in the pool has a copy elsewhere.
+    fn spares(&self, device: DeviceId) -> bool {
+        let survives = |chunk: &Chunk| {
+            let copies = (chunk.profile.facts().copies as usize).max(1);
+            let other = |c: &crate::chunk::Column| c.device != device && self.pool.is_online(c.device);
+            chunk.columns.chunks(copies).all(|set| set.iter().all(|c| c.device != device) || set.iter().any(other))
+        };
+        self.pool.chunks().all(survives)
+    }
+
+    // ---- checkpoint -----------------------------------------------------------------------------------------------
+
+    fn drive_checkpoint(&mut self) {
+        let Some(checkpoint) = &self.commit.checkpoint else {
+            let dirty: u64 = self.pool.volumes().map(|v| v.map.dirty.len() as u64).sum();
+            let due = self.journal.blocks_used() > self.journal.blocks() / 2
+                || dirty > self.commit.dirty_leaves_max()
+                || core::mem::take(&mut self.commit.checkpoint_wanted);
+            if due && !self.commit.dead {
+                self.start_checkpoint();
+            }
+            return;
+        };
+        if checkpoint.copies.pending > 0 {
+            return;
+        }
+        match checkpoint.step {
+            _ if checkpoint.failed => self.abandon_checkpoint(),
+            Step::Pages => {
+                let pending = self.flush_devices(Owner::CheckpointFlush);
+                let checkpoint = self.commit.checkpoint.as_mut().expect("just seen");
+                checkpoint.step = Step::Flush;
+                checkpoint.copies.pending = pending;
+                if pending == 0 {
+                    self.drive_checkpoint();
+                }
+            }
+            Step::Flush => self.write_superblocks(),
+            Step::Superblocks if checkpoint.copies.written == 0 => self.abandon_checkpoint(),
+            Step::Superblocks => self.finish_checkpoint(),
+        }
+    }
+
+    /// Takes the image of this moment and begins to write it.
+    pub(super) fn start_checkpoint(&mut self) {
+        self.make_page_room();
+        let Commit { pages: space, root, .. } = &mut self.commit;
+        let Some(Image { writes, root, root_len, stale }) = image::build(&mut self.pool, space, root) else {
+            self.commit.starved = true;
+            return;
+        };
+        self.commit.checkpoint = Some(Checkpoint {
+            first_lsn: self.journal.appended(),
+            log_seq: self.journal.next_seq(),
+            root,
+            root_len,
+            stale,
+            step: Step::Pages,
+            copies: Copies::default(),
+            failed: false,
+        });
+        for (page, bytes) in writes {
+            let bytes: Arc<[u8]> = bytes.into();
+            let (chunk, offset) = pages::locate(page);
+            let columns = self.pool.chunk(chunk).expect("pages are in system chunks").columns.clone();
+            for column in columns.into_iter().filter(|c| self.pool.is_online(c.device)).collect::<Vec<_>>() {
+                let checkpoint = self.commit.checkpoint.as_mut().expect("just made");
+                checkpoint.copies.pending += 1;
+                self.issue_record(Owner::Page, column.device, column.offset + offset, bytes.clone(), false);
+            }
+        }
+    }
+
+    /// Sees to it that this checkpoint and the next one find pages: a pool that cannot write down its maps is lost.
+    fn make_page_room(&mut self) {
+        loop {
+            let need = 2 * image::pages_needed(&self.pool) + DIRTY_LEAVES_MAX.min(self.commit.pages.free() / 3 + 1);
+            let system = self.pool.chunks().filter(|c| c.kind == ChunkType::System).count();
+            self.commit.starved = false;
+            if self.commit.pages.free() >= need {
+                return;
+            }
+            let added = if system < SYSTEM_CHUNKS_MAX { self.open_chunk(ChunkType::System) } else { None };
+            let Some(id) = added else {
+                self.commit.starved = self.commit.pages.free() < image::pages_needed(&self.pool) + 16;
+                return;
+            };
+            self.commit.pages.add(self.pool.chunk(id).expect("just made"), 0);
+        }
+    }
+
+    pub(super) fn page_copy_done(&mut self, device: DeviceId, result: Result<(), IoError>) {
+        let spared = result.is_ok() || self.spares(device);
+        if let (Err(error), true) = (result, spared) {
+            self.fail_device(device, error);
+        }
+        let checkpoint = self.commit.checkpoint.as_mut().expect("its pages are under way");
+        checkpoint.copies.pending -= 1;
+        checkpoint.failed |= !spared;
+    }
+
+    fn write_superblocks(&mut self) {
+        let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
+        checkpoint.step = Step::Superblocks;
+        let sb = &mut self.commit.superblock;
+        sb.generation += 1;
+        sb.name.clone_from(&self.pool.name);
+        (sb.first_lsn, sb.log_seq) = (checkpoint.first_lsn, checkpoint.log_seq);
+        (sb.root, sb.root_len) = (pages::runs(&checkpoint.root), checkpoint.root_len);
+        let log = sb.system[0].id;
+        let others = self.pool.chunks().filter(|c| c.kind == ChunkType::System && c.id != log).cloned();
+        sb.system.truncate(1);
+        sb.system.extend(others);
+        sb.clean = self.requests.len() == 0;
+        let members: Vec<_> =
+            self.pool.devices().filter(|d| self.pool.is_online(d.id)).map(|d| (d.id, d.uuid, d.size)).collect();
+        for (id, uuid, size) in members {
+            let sb = &mut self.commit.superblock;
+            (sb.device, sb.device_uuid, sb.device_size) = (id, uuid, size);
+            let (slot, bytes) = (sb.slot(), sb.encode());
+            let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
+            checkpoint.copies.pending += 1;
+            self.issue_record(Owner::Superblock, id, slot, bytes.into(), true);
+        }
+    }
+
+    pub(super) fn superblock_done(&mut self, device: DeviceId, result: Result<(), IoError>) {
+        if let Err(error) = result
+            && self.spares(device)
+        {
+            self.fail_device(device, error);
+        }
+        let checkpoint = self.commit.checkpoint.as_mut().expect("its superblocks are under way");
+        checkpoint.copies.pending -= 1;
+        checkpoint.copies.written += u32::from(result.is_ok());
+    }
+
+    fn finish_checkpoint(&mut self) {
+        let checkpoint = self.commit.checkpoint.take().expect("under way");
+        for page in checkpoint.stale {
+            self.commit.pages.give_back(page);
+        }
+        self.commit.root = checkpoint.root;
+        self.commit.opening = false;
+        self.counters.checkpoints += 1;
+        self.journal.checkpointed(checkpoint.first_lsn, checkpoint.log_seq);
+        self.log_moved();
+    }
+
+    /// The image is not complete: the one before counts on, and with the log it says the same. Without room to log,
+    /// that is the end.
+    fn abandon_checkpoint(&mut self) {
+        self.commit.checkpoint = None;
+        self.commit.dead = true;
+        self.give_up();
+    }
+}

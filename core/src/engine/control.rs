@@ -1,0 +1,279 @@
+//! Commands of the operator, reports.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::Engine;
+use crate::allocator::{Hint, Tiers};
+use crate::control::{Command, ControlError, Done, ErrorKind, VolumeClass};
+use crate::device::DeviceClass;
+use crate::meta::journal::Lsn;
+use crate::meta::record::Record;
+use crate::report::{ChunkReport, DeviceReport, PoolReport, VolumeReport};
+use crate::units::{BLOCK, DeviceId, UNIT, VolumeId};
+use crate::volume::{VOLUME_MAX, VOLUME_MIN, VOLUMES_MAX, Volume};
+use crate::{ChunkType, Profile, names};
+
+type Outcome = Result<(Done, Option<Lsn>), ControlError>;
+
+fn usage(message: impl Into<String>) -> ControlError {
+    ControlError::new(ErrorKind::Usage, message)
+}
+
+impl Engine {
+    /// Does what a command says; the answer is due once the record returned is stable.
+    pub(super) fn control(&mut self, command: Command) -> Outcome {
+        match command {
+            Command::CreateVolume { name, size, class } => self.create_volume(name, size, class),
+            Command::ResizeVolume { volume, size } => {
+                let v = self.volume(volume)?;
+                let (name, class, old) = (v.name.clone(), v.class, v.size);
+                check_size(size)?;
+                if size < old {
+                    let text = format!(
+                        "volume {name:?} has {old} bytes and would lose what lies above {size}; shrinking is not \
+                         supported, make a smaller volume and copy"
+                    );
+                    return Err(ControlError::new(ErrorKind::Refused, text));
+                }
+                self.change(size != old, Record::Volume { id: volume, name, size, class })
+            }
+            Command::RenameVolume { volume, name } => {
+                let v = self.volume(volume)?;
+                let (old, size, class) = (v.name.clone(), v.size, v.class);
+                if old != name {
+                    self.check_new_name(&name)?;
+                }
+                self.change(old != name, Record::Volume { id: volume, name, size, class })
+            }
+            Command::SetVolumeClass { volume, class } => {
+                self.check_parity(class)?;
+                let v = self.volume(volume)?;
+                let (name, size, old) = (v.name.clone(), v.size, v.class);
+                self.change(old != class, Record::Volume { id: volume, name, size, class })
+            }
+            Command::DestroyVolume { volume } => {
+                self.volume(volume)?;
+                let entries: Vec<_> =
+                    self.pool.volume(volume).map(|v| v.map.entries().map(|(_, e)| e).collect()).unwrap_or_default();
+                for entry in entries {
+                    self.retire_unit(volume, entry);
+                }
+                self.change(true, Record::VolumeRemove(volume))
+            }
+            Command::Set { name, value } => {
+                let before = self.pool.properties.clone();
+                let note = self.pool.properties.set(&name, &value)?;
+                let stored = self.pool.properties.get(&name).unwrap_or_default();
+                self.selector.set(self.pool.properties.read_policy);
+                let changed = self.pool.properties != before;
+                let (done, lsn) = self.change(changed, Record::Property { name, value: stored })?;
+                Ok((note.map_or(done, Done::Adjusted), lsn))
+            }
+            Command::SetDevice { device, name, value } => self.set_device(device, &name, &value),
+            Command::Checkpoint => {
+                self.want_checkpoint();
+                Ok((Done::Changed, self.journal.appended().checked_sub(1)))
+            }
+        }
+    }
+
+    fn change(&mut self, changed: bool, record: Record) -> Outcome {
+        if !changed {
+            return Ok((Done::Unchanged, None));
+        }
+        let lsn = self.journal.append(&record);
+        self.pool.apply(record).expect("a command that was checked contradicts nothing");
+        Ok((Done::Changed, Some(lsn)))
+    }
+
+    fn volume(&self, id: VolumeId) -> Result<&Volume, ControlError> {
+        let missing =
+            || ControlError::new(ErrorKind::NotFound, format!("pool {:?} has no volume {id}", self.pool.name));
+        self.pool.volume(id).ok_or_else(missing)
+    }
+
+    fn create_volume(&mut self, name: String, size: u64, class: VolumeClass) -> Outcome {
+        self.check_new_name(&name)?;
+        check_size(size)?;
+        self.check_parity(class)?;
+        if self.pool.volumes().count() >= VOLUMES_MAX {
+            return Err(usage(format!("a pool has at most {VOLUMES_MAX} volumes")));
+        }
+        let id = VolumeId(self.pool.next_volume);
+        let (_, lsn) = self.change(true, Record::Volume { id, name, size, class })?;
+        Ok((Done::Volume(id), lsn))
+    }
+
+    fn check_new_name(&self, name: &str) -> Result<(), ControlError> {
+        names::check_volume(name).map_err(usage)?;
+        match self.pool.volume_named(name) {
+            Some(_) => {
+                let text = format!("pool {:?} has a volume {name:?} already; choose another name", self.pool.name);
+                Err(ControlError::new(ErrorKind::Exists, text))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Parity profiles have their place in the table and in the allocator, but their I/O does not exist yet.
+    fn check_parity(&self, class: VolumeClass) -> Result<(), ControlError> {
+        let [data, metadata, _] = self.pool.profiles;
+        let used: &[Profile] = match class {
+            VolumeClass::Data => &[data],
+            VolumeClass::Metadata => &[metadata],
+            VolumeClass::Auto => &[data, metadata],
+        };
+        match used.iter().find(|p| !p.carries_data()) {
+            None => Ok(()),
+            Some(p) => Err(ControlError::new(
+                ErrorKind::Usage,
+                format!(
+                    "profile {} places chunks but cannot carry data yet: parity I/O is not there in this version; \
+                     make a pool with raid1, raid1c3, raid1c4 or raid10",
+                    p.name()
+                ),
+            )),
+        }
+    }
+
+    fn set_device(&mut self, id: DeviceId, name: &str, value: &str) -> Outcome {
+        let Some(device) = self.pool.device(id) else {
+            let text = format!("pool {:?} has no device {id}", self.pool.name);
+            return Err(ControlError::new(ErrorKind::NotFound, text));
+        };
+        let mut device = device.clone();
+        let flag = || match value {
+            "1" | "on" | "yes" | "true" => Ok(true),
+            "0" | "off" | "no" | "false" => Ok(false),
+            _ => Err(usage(format!("{name} is 0 or 1, not {value:?}"))),
+        };
+        let tier = || {
+            value.parse::<u8>().map_err(|_| {
+                usage(format!("tier {value:?} is out of range; a tier is 0 to 254, lowest first, or 255 for never"))
+            })
+        };
+        let before = (device.class.clone(), device.rotational, device.tiers, device.read_preferred, device.hint);
+        match name {
+            "class" => {
+                device.class = DeviceClass::parse(value).ok_or_else(|| {
+                    usage(format!("class {value:?}: a class is 1 to 15 characters of a-z 0-9 . _ -, such as ssd"))
+                })?;
+                if !device.tiers_set {
+                    device.tiers = device.class.default_tiers();
+                }
+            }
+            "rotational" => device.rotational = flag()?,
+            "read_preferred" => device.read_preferred = flag()?,
+            "tier" => (device.tiers, device.tiers_set) = (Tiers { data: tier()?, metadata: tier()? }, true),
+            "tier.data" => (device.tiers.data, device.tiers_set) = (tier()?, true),
+            "tier.metadata" => (device.tiers.metadata, device.tiers_set) = (tier()?, true),
+            "allocation_hint" => {
+                device.hint = Hint::parse(value).ok_or_else(|| {
+                    let names: Vec<&str> = Hint::ALL.iter().map(|h| h.name()).collect();
+                    usage(format!("allocation_hint {value:?} is unknown; it is one of {}", names.join(", ")))
+                })?;
+            }
+            _ => {
+                let text = format!(
+                    "no device property {name:?}; a device has class, rotational, read_preferred, tier, tier.data, \
+                     tier.metadata and allocation_hint"
+                );
+                return Err(ControlError::new(ErrorKind::NotFound, text));
+            }
+        }
+        let after = (device.class.clone(), device.rotational, device.tiers, device.read_preferred, device.hint);
+        let outcome = self.change(before != after, Record::Device(Box::new(device)))?;
+        self.post_views();
+        Ok(outcome)
+    }
+
+    /// What the pool says about itself now.
+    pub fn report(&self) -> PoolReport {
+        let [writable_data, writable_metadata] = self.pool.writable();
+        let free_in = |kind: ChunkType| -> u64 {
+            let chunks = self.pool.chunks().filter(|c| c.kind == kind && c.profile.carries_data());
+            chunks.map(|c| c.length - c.used()).sum()
+        };
+        let mut spilled = [0; 3];
+        for chunk in self.pool.chunks().filter(|c| c.spilled) {
+            spilled[chunk.kind as usize] += chunk.length;
+        }
+        PoolReport {
+            name: self.pool.name.clone(),
+            uuid: self.pool.uuid,
+            profiles: self.pool.profiles,
+            devices: self.pool.devices().map(|d| self.device_report(d.id)).collect(),
+            chunks: self
+                .pool
+                .chunks()
+                .map(|c| ChunkReport {
+                    id: c.id,
+                    kind: c.kind,
+                    profile: c.profile,
+                    length: c.length,
+                    used: if c.kind == ChunkType::System { c.length } else { c.used() },
+                    columns: c.columns.iter().map(|col| (col.device, col.offset)).collect(),
+                    stripe: c.stripe,
+                    spilled: c.spilled,
+                })
+                .collect(),
+            volumes: self
+                .pool
+                .volumes()
+                .map(|v| VolumeReport {
+                    id: v.id,
+                    name: v.name.to_string(),
+                    size: v.size,
+                    class: v.class,
+                    mapped: v.mapped_units.map(|units| units * UNIT),
+                })
+                .collect(),
+            properties: self.pool.properties.list(),
+            read_reasons: self.selector.reasons().collect(),
+            counters: self.counters,
+            spilled,
+            writable_data: writable_data + free_in(ChunkType::Data),
+            writable_metadata: writable_metadata + free_in(ChunkType::Metadata),
+            generation: self.commit.generation(),
+        }
+    }
+
+    fn device_report(&self, id: DeviceId) -> DeviceReport {
+        let d = self.pool.device(id).expect("a member");
+        let mut allocated = [0; 3];
+        for chunk in self.pool.chunks() {
+            let columns = chunk.columns.iter().filter(|c| c.device == id).count() as u64;
+            allocated[chunk.kind as usize] += chunk.stripe * columns;
+        }
+        let view = &self.views[id.index()];
+        DeviceReport {
+            id,
+            uuid: d.uuid,
+            path: d.path.clone(),
+            class: d.class.clone(),
+            rotational: d.rotational,
+            tiers: d.tiers,
+            read_preferred: d.read_preferred,
+            state: d.state,
+            size: d.size,
+            allocated,
+            io: d.counters,
+            in_flight: self.queues[id.index()].in_flight,
+            read_latency_ns: view.latency.mean_ns(),
+        }
+    }
+}
+
+fn check_size(size: u64) -> Result<(), ControlError> {
+    if !(VOLUME_MIN..=VOLUME_MAX).contains(&size) {
+        let text = format!("a volume has {VOLUME_MIN} bytes to {} PiB, not {size} bytes", VOLUME_MAX >> 50);
+        return Err(usage(text));
+    }
+    if size % BLOCK != 0 {
+        return Err(usage(format!("a volume's size is a multiple of {BLOCK} bytes; {size} is not")));
+    }
+    Ok(())
+}

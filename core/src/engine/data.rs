@@ -1,0 +1,564 @@
+//! Reads, writes, and what a client can do to space.
+
+use super::{Active, Engine, Phase, Waiter};
+use crate::control::VolumeClass;
+use crate::meta::journal::Lsn;
+use crate::meta::record::Record;
+use crate::profile::slice;
+use crate::queue::{CopySet, Io, Owner};
+use crate::read_policy::{Ask, Candidate, Verdict};
+use crate::request::{Content, Copy, DeviceOp, IoError, NO_BUF, Op, Output, Request, RequestError};
+use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, DeviceId, UNIT, VolumeId, round_down, round_up};
+use crate::volume::{ALL_BLOCKS, Entry, Extent, block_mask};
+use crate::{ChunkType, DeviceState};
+
+/// Most copies of anything: raid1c4.
+const COPIES_MAX: usize = 4;
+
+/// The whole blocks that a request touches.
+pub(super) fn envelope(request: &Request) -> (u64, u64) {
+    (round_down(request.offset, BLOCK), round_up(request.offset + request.len, BLOCK))
+}
+
+/// The whole blocks within a request: empty when it covers none.
+fn interior(request: &Request) -> (u64, u64) {
+    let start = round_up(request.offset, BLOCK);
+    (start, round_down(request.offset + request.len, BLOCK).max(start))
+}
+
+/// First bytes of the blocks that a request covers in part.
+fn edges(request: &Request) -> [Option<u64>; 2] {
+    let end = request.offset + request.len;
+    let (first, last) = (round_down(request.offset, BLOCK), round_down(end, BLOCK));
+    let head = (first != request.offset).then_some(first);
+    let tail = (last != end && (last != first || head.is_none())).then_some(last);
+    [head, tail]
+}
+
+fn range(buf: BufId, offset: u64, len: u64) -> BufRange {
+    BufRange { buf, offset: offset as u32, len: len as u32 }
+}
+
+impl Engine {
+    // ---- reads ----------------------------------------------------------------------------------------------------
+
+    pub(super) fn start_read(&mut self, id: u32) {
+        let request = self.requests[id].request;
+        let (start, end) = envelope(&request);
+        let mut at = start;
+        let mut hole = true;
+        while at < end {
+            let Some(volume) = self.pool.volume(request.volume) else { break };
+            let extent = volume.map.first(at, end - at);
+            let len = extent.len();
+            let buf = range(request.buf, at - start, len);
+            match extent {
+                Extent::Hole { .. } => self.outputs.push_back(Output::Copy(Copy::Zero(buf))),
+                Extent::Mapped { chunk, offset, .. } => {
+                    hole = false;
+                    self.read_extent(id, Owner::Read(id), chunk, offset, buf);
+                }
+            }
+            at += len;
+        }
+        let active = &mut self.requests[id];
+        active.hole = hole;
+        if active.pending == 0 {
+            self.reply(id);
+        }
+    }
+
+    /// Reads one contiguous piece of a chunk: a mirror is chosen per strip where there are strips, else once.
+    fn read_extent(&mut self, id: u32, owner: Owner, chunk: ChunkId, offset: u64, buf: BufRange) {
+        let mut done = 0;
+        while done < u64::from(buf.len) {
+            let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
+            let piece = slice(c.profile, c.columns.len(), offset + done, u64::from(buf.len) - done);
+            self.counters.translations += 1;
+            let set = CopySet { chunk, first: piece.first as u16, copy: 0, tried: 0, offset: piece.offset };
+            let buf = range(buf.buf, u64::from(buf.offset) + done, piece.len);
+            if !self.read_copy(id, owner, set, buf) {
+                self.requests[id].error = Some(RequestError::Io);
+            }
+            done += piece.len;
+        }
+    }
+
+    /// Lets the policy choose among the copies not tried yet; false when there is none.
+    fn read_copy(&mut self, id: u32, owner: Owner, mut set: CopySet, buf: BufRange) -> bool {
+        let Engine { pool, selector, views, .. } = self;
+        let chunk = pool.chunk(set.chunk).expect("maps refer to chunks that exist");
+        let copies = chunk.profile.facts().copies as usize;
+        let columns = &chunk.columns[set.first as usize..set.first as usize + copies];
+        let nobody = Candidate { index: 0, device: DeviceId(0), offset: 0, verdict: Verdict::Missing };
+        let mut candidates = [nobody; COPIES_MAX];
+        for (i, (candidate, column)) in candidates.iter_mut().zip(columns).enumerate() {
+            let verdict = match pool.device(column.device).map(|d| d.state) {
+                _ if set.tried >> i & 1 == 1 => Verdict::AlreadyTried,
+                Some(DeviceState::Online) => Verdict::Eligible,
+                Some(DeviceState::Failed) => Verdict::Failed,
+                Some(DeviceState::Missing) | None => Verdict::Missing,
+            };
+            let offset = column.offset + set.offset;
+            *candidate = Candidate { index: i, device: column.device, offset, verdict };
+        }
+        let ask = Ask { client: self.requests[id].request.client };
+        let Some(choice) = selector.choose(self.now, &ask, &candidates[..copies], views) else { return false };
+        let column = columns[choice.index];
+        set.copy = choice.index as u8;
+        set.tried |= 1 << choice.index;
+        if let Some(device) = self.pool.device_mut(column.device) {
+            device.counters.chosen += 1;
+        }
+        self.requests[id].pending += 1;
+        self.issue(Io {
+            owner,
+            op: DeviceOp::Read,
+            device: column.device,
+            offset: column.offset + set.offset,
+            len: u64::from(buf.len),
+            buf,
+            record: None,
+            set,
+            next: None,
+            issued: self.now,
+        });
+        true
+    }
+
+    /// A copy could not be read: the request gets another lap, with that copy crossed out.
+    pub(super) fn read_elsewhere(&mut self, id: u32, io: Io) {
+        self.counters.retries += 1;
+        if !self.read_copy(id, io.owner, io.set, io.buf) {
+            self.requests[id].error = Some(RequestError::Io);
+        }
+        self.count_down(id);
+    }
+
+    // ---- changes --------------------------------------------------------------------------------------------------
+
+    /// The range is ours: reads what an unaligned request covers in part, then goes on.
+    pub(super) fn start_change(&mut self, id: u32) {
+        let Active { request, phase, .. } = &mut self.requests[id];
+        let request = *request;
+        *phase = Phase::Edges;
+        if self.pool.volume(request.volume).is_none() {
+            self.requests[id].error = Some(RequestError::NoVolume);
+            return self.reply(id);
+        }
+        if request.op != Op::Discard {
+            for (i, block) in edges(&request).into_iter().enumerate() {
+                let Some(block) = block else { continue };
+                self.start_edge(id, i, block);
+            }
+        }
+        if self.requests[id].pending == 0 {
+            self.phase_done(id);
+        }
+    }
+
+    fn start_edge(&mut self, id: u32, i: usize, block: u64) {
+        let request = self.requests[id].request;
+        let volume = self.pool.volume(request.volume).expect("looked up before");
+        match volume.map.first(block, BLOCK) {
+            Extent::Mapped { chunk, offset, .. } => {
+                let scratch = self.scratch();
+                self.requests[id].scratch[i] = Some(scratch);
+                self.read_extent(id, Owner::Edge(id), chunk, offset, range(scratch, 0, BLOCK));
+            }
+            // Zeros surround what is written into a hole.
+            Extent::Hole { .. } if request.buf != NO_BUF => {
+                for rest in around(&request, block) {
+                    self.outputs.push_back(Output::Copy(Copy::Zero(rest)));
+                }
+            }
+            Extent::Hole { .. } => {}
+        }
+    }
+
+    /// All I/Os of a phase came back.
+    pub(super) fn phase_done(&mut self, id: u32) {
+        let Active { request, phase, error, .. } = &self.requests[id];
+        match (*phase, request.op) {
+            (Phase::Data, Op::Read) => self.reply(id),
+            (Phase::Edges, _) if error.is_some() => self.reply(id),
+            (Phase::Edges, _) => self.start_data(id),
+            (Phase::Data, _) => self.data_done(id),
+            (phase, op) => unreachable!("{op:?} waits for no I/O in phase {phase:?}"),
+        }
+    }
+
+    fn start_data(&mut self, id: u32) {
+        self.requests[id].phase = Phase::Data;
+        let request = self.requests[id].request;
+        match request.op {
+            Op::Write { fua } => {
+                for (i, block) in edges(&request).into_iter().enumerate() {
+                    let (Some(block), Some(scratch)) = (block, self.requests[id].scratch[i]) else { continue };
+                    for to in around(&request, block) {
+                        let at = (u64::from(to.offset)) % BLOCK;
+                        let from = range(scratch, at, u64::from(to.len));
+                        self.outputs.push_back(Output::Copy(Copy::Move { from, to }));
+                    }
+                }
+                let (start, end) = envelope(&request);
+                self.start_write(id, start, end, Some(range(request.buf, 0, end - start)), fua);
+            }
+            Op::WriteZeroes { no_hole, fua } => {
+                for (i, block) in edges(&request).into_iter().enumerate() {
+                    let (Some(block), Some(scratch)) = (block, self.requests[id].scratch[i]) else { continue };
+                    let from = request.offset.max(block) - block;
+                    let to = (request.offset + request.len).min(block + BLOCK) - block;
+                    self.outputs.push_back(Output::Copy(Copy::Zero(range(scratch, from, to - from))));
+                    let volume = self.pool.volume(request.volume).expect("looked up before");
+                    if let Extent::Mapped { chunk, offset, .. } = volume.map.first(block, BLOCK) {
+                        let buf = range(scratch, 0, BLOCK);
+                        self.write_extent(
+                            id,
+                            Owner::Edge(id),
+                            DeviceOp::Write { fua: false },
+                            chunk,
+                            offset,
+                            BLOCK,
+                            Some(buf),
+                        );
+                    }
+                }
+                let (start, end) = interior(&request);
+                if no_hole && start < end {
+                    return self.start_write(id, start, end, None, fua);
+                }
+                self.finish_start(id);
+            }
+            Op::Discard => self.finish_start(id),
+            Op::Read | Op::Flush => unreachable!("{:?} changes nothing", request.op),
+        }
+    }
+
+    fn finish_start(&mut self, id: u32) {
+        if self.requests[id].pending == 0 {
+            self.data_done(id);
+        }
+    }
+
+    /// Places what has no place yet and writes `[start, end)`: from `buf`, or zeros without one.
+    fn start_write(&mut self, id: u32, start: u64, end: u64, buf: Option<BufRange>, fua: bool) {
+        let request = self.requests[id].request;
+        let kind = self.kind_of(&request);
+        let (mut known, mut unit) = (true, start / UNIT);
+        while unit * UNIT < end {
+            let entry = self.entry(request.volume, unit);
+            known &= entry.written() & mask_in(unit, start, end) == mask_in(unit, start, end);
+            if !entry.is_mapped() && !self.reserve(request.volume, unit, kind) {
+                return self.no_space(id, kind);
+            }
+            unit += 1;
+        }
+        // A forced write is durable by itself only when its map entries are.
+        let settled = known && self.journal.stable() == self.journal.appended();
+        let op = match buf {
+            Some(_) => DeviceOp::Write { fua: fua && settled },
+            None => DeviceOp::WriteZeroes,
+        };
+        let mut at = start;
+        while at < end {
+            let head = self.entry(request.volume, at / UNIT);
+            let mut run_end = round_down(at, UNIT) + UNIT;
+            let mut next = head.unit() + 1;
+            while run_end < end {
+                let entry = self.entry(request.volume, run_end / UNIT);
+                if entry.chunk() != head.chunk() || entry.unit() != next {
+                    break;
+                }
+                (run_end, next) = (run_end + UNIT, next + 1);
+            }
+            let len = run_end.min(end) - at;
+            let offset = u64::from(head.unit()) * UNIT + at % UNIT;
+            let buf = buf.map(|b| range(b.buf, u64::from(b.offset) + at - start, len));
+            self.write_extent(id, Owner::Write(id), op, head.chunk(), offset, len, buf);
+            at += len;
+        }
+        self.finish_start(id);
+    }
+
+    /// Writes one contiguous piece of a chunk to every copy that is there.
+    #[allow(clippy::too_many_arguments)] // the seven facts of a write; a struct would only rename them
+    fn write_extent(
+        &mut self,
+        id: u32,
+        owner: Owner,
+        op: DeviceOp,
+        chunk: ChunkId,
+        offset: u64,
+        len: u64,
+        buf: Option<BufRange>,
+    ) {
+        let mut done = 0;
+        while done < len {
+            let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
+            let piece = slice(c.profile, c.columns.len(), offset + done, len - done);
+            self.counters.translations += 1;
+            let mut columns = [None; COPIES_MAX];
+            let set = &c.columns[piece.first..piece.first + piece.copies];
+            for (place, column) in columns.iter_mut().zip(set) {
+                *place = Some(*column);
+            }
+            let any_online = set.iter().any(|c| self.pool.is_online(c.device));
+            if !any_online {
+                self.requests[id].error = Some(RequestError::Io);
+            }
+            for (copy, column) in columns.into_iter().flatten().enumerate() {
+                if !self.pool.is_online(column.device) {
+                    if any_online {
+                        self.fail_device(column.device, IoError::Gone);
+                    }
+                    continue;
+                }
+                self.requests[id].pending += 1;
+                let buf = match buf {
+                    Some(b) => range(b.buf, u64::from(b.offset) + done, piece.len),
+                    None => range(NO_BUF, 0, 0),
+                };
+                let set =
+                    CopySet { chunk, first: piece.first as u16, copy: copy as u8, tried: 0, offset: piece.offset };
+                self.issue(Io {
+                    owner,
+                    op,
+                    device: column.device,
+                    offset: column.offset + piece.offset,
+                    len: piece.len,
+                    buf,
+                    record: None,
+                    set,
+                    next: None,
+                    issued: self.now,
+                });
+            }
+            done += piece.len;
+        }
+    }
+
+    /// One copy missed a write: if another has it, the member is not trusted any more; if none has, the client hears.
+    pub(super) fn copy_not_written(&mut self, id: u32, io: &Io, error: IoError) {
+        let spared = self.pool.chunk(io.set.chunk).is_some_and(|chunk| {
+            let copies = chunk.profile.facts().copies as usize;
+            let first = io.set.first as usize;
+            let set = &chunk.columns[first..first + copies];
+            set.iter().any(|c| c.device != io.device && self.pool.is_online(c.device))
+        });
+        if spared {
+            return self.fail_device(io.device, error);
+        }
+        self.requests[id].error = Some(match error {
+            IoError::NoSpace => RequestError::NoSpace,
+            _ => RequestError::Io,
+        });
+    }
+
+    /// The data is where it belongs: the map follows, then the log, then the answer.
+    fn data_done(&mut self, id: u32) {
+        let Active { request, error, .. } = &self.requests[id];
+        let (request, failed) = (*request, error.is_some());
+        let mut change = None;
+        let mut fua = false;
+        match request.op {
+            _ if failed => {}
+            Op::Write { fua: f } => {
+                let (start, end) = envelope(&request);
+                change = self.mark_written(request.volume, start, end);
+                fua = f;
+            }
+            Op::WriteZeroes { no_hole, fua: f } => {
+                let (start, end) = interior(&request);
+                change = match no_hole {
+                    true => self.mark_written(request.volume, start, end),
+                    false => self.unmap(id, request.volume, start, end),
+                };
+                // Zeros go to the device as a command of their own, never forced: a flush makes them stable.
+                fua = f;
+            }
+            Op::Discard => {
+                let (start, end) = interior(&request);
+                change = self.unmap(id, request.volume, start, end);
+            }
+            Op::Read | Op::Flush => unreachable!("{:?} changes nothing", request.op),
+        }
+        self.requests[id].phase = Phase::Commit;
+        let waiter = Waiter::Request(id);
+        let settled = matches!(request.op, Op::Write { .. })
+            && change.is_none()
+            && self.journal.stable() == self.journal.appended();
+        if fua && !failed && !settled {
+            self.join_flush(waiter);
+        } else if self.commit.failure_lsn > self.journal.stable() {
+            self.wait_stable(self.commit.failure_lsn - 1, waiter);
+        } else if let Some(lsn) = change {
+            self.wait_written(lsn, id);
+        } else {
+            self.reply(id);
+        }
+    }
+
+    fn kind_of(&self, request: &Request) -> ChunkType {
+        let class = self.pool.volume(request.volume).map_or(VolumeClass::Auto, |v| v.class);
+        match class.resolve(request.content) {
+            Content::Metadata => ChunkType::Metadata,
+            _ => ChunkType::Data,
+        }
+    }
+
+    fn entry(&self, volume: VolumeId, unit: u64) -> Entry {
+        self.pool.volume(volume).map_or(Entry::NONE, |v| v.map.get(unit))
+    }
+
+    /// Sets the blocks' bits and logs what changed; whole units that follow each other share a record.
+    fn mark_written(&mut self, volume: VolumeId, start: u64, end: u64) -> Option<Lsn> {
+        let mut last = None;
+        let mut run: Option<(u64, u16, Entry)> = None;
+        let mut unit = start / UNIT;
+        while unit * UNIT < end {
+            let v = self.pool.volume_mut(volume)?;
+            let old = v.map.get(unit);
+            let new = old.with_written(old.written() | mask_in(unit, start, end));
+            if old.is_mapped() && new != old {
+                v.map.set(unit, new);
+                run = match run {
+                    Some((first, count, entry))
+                        if first + u64::from(count) == unit
+                            && count < u16::MAX
+                            && entry.written() == ALL_BLOCKS
+                            && new == Entry::new(entry.chunk(), entry.unit() + u32::from(count), ALL_BLOCKS) =>
+                    {
+                        Some((first, count + 1, entry))
+                    }
+                    other => {
+                        last = self.log_run(volume, other).or(last);
+                        Some((unit, 1, new))
+                    }
+                };
+            }
+            unit += 1;
+        }
+        self.log_run(volume, run).or(last)
+    }
+
+    fn log_run(&mut self, volume: VolumeId, run: Option<(u64, u16, Entry)>) -> Option<Lsn> {
+        let (unit, count, entry) = run?;
+        let entry = if entry.written() == 0 { Entry::NONE } else { entry };
+        Some(self.journal.append(&Record::Map { volume, unit, count, entry }))
+    }
+
+    /// Makes whole blocks holes; units without any block left go back to free space when that is safe.
+    fn unmap(&mut self, id: u32, volume: VolumeId, start: u64, end: u64) -> Option<Lsn> {
+        let mut last = None;
+        let mut run: Option<(u64, u16, Entry)> = None;
+        let mut unit = start / UNIT;
+        let units_end = end.div_ceil(UNIT);
+        while start < end && unit < units_end {
+            let Some(next) = self.pool.volume(volume)?.map.next_mapped(unit, units_end) else { break };
+            unit = next;
+            let old = self.entry(volume, unit);
+            let left = old.with_written(old.written() & !mask_in(unit, start, end));
+            // Another writer may be on its way to the same unit: then the place stays, as a reservation.
+            let shared = self.locks.overlaps_other(volume, unit * UNIT, (unit + 1) * UNIT, id);
+            let new = if left.written() == 0 && !shared { Entry::NONE } else { left };
+            if new != old {
+                self.pool.volume_mut(volume)?.map.set(unit, new);
+                run = match run {
+                    Some((first, count, entry))
+                        if first + u64::from(count) == unit
+                            && count < u16::MAX
+                            && entry.written() == 0
+                            && new.written() == 0 =>
+                    {
+                        Some((first, count + 1, entry))
+                    }
+                    other => {
+                        last = self.log_run(volume, other).or(last);
+                        Some((unit, 1, new))
+                    }
+                };
+                if !new.is_mapped() {
+                    self.retire_unit(volume, old);
+                }
+            }
+            unit += 1;
+        }
+        self.log_run(volume, run).or(last)
+    }
+}
+
+/// Bits of the blocks of a unit that lie in `[start, end)`.
+fn mask_in(unit: u64, start: u64, end: u64) -> u16 {
+    let base = unit * UNIT;
+    let first = start.saturating_sub(base) / BLOCK;
+    let last = end.saturating_sub(base).div_ceil(BLOCK).min(BLOCKS_PER_UNIT);
+    block_mask(first.min(last), last)
+}
+
+/// The parts of a block's buffer that the payload of a request does not cover.
+fn around(request: &Request, block: u64) -> impl Iterator<Item = BufRange> {
+    let base = round_down(request.offset, BLOCK);
+    let (start, end) = (request.offset.max(block), (request.offset + request.len).min(block + BLOCK));
+    let buf = request.buf;
+    let parts = [(block, start), (end, block + BLOCK)];
+    parts.into_iter().filter(|(a, b)| a < b).map(move |(a, b)| range(buf, a - base, b - a))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::ClientId;
+
+    fn request(offset: u64, len: u64) -> Request {
+        Request {
+            tag: 0,
+            client: ClientId(0),
+            volume: VolumeId(1),
+            op: Op::Read,
+            offset,
+            len,
+            buf: BufId(0),
+            content: Content::Unsaid,
+        }
+    }
+
+    #[test]
+    fn envelopes_interiors_and_edges() {
+        // offset, len | envelope | interior | edge blocks
+        let rows = [
+            (0, 4096, (0, 4096), (0, 4096), [None, None]),
+            (512, 512, (0, 4096), (4096, 4096), [Some(0), None]),
+            (0, 512, (0, 4096), (0, 0), [None, Some(0)]),
+            (4095, 2, (0, 8192), (4096, 4096), [Some(0), Some(4096)]),
+            (512, 8192, (0, 12288), (4096, 8192), [Some(0), Some(8192)]),
+            (4096, 4608, (4096, 12288), (4096, 8192), [None, Some(8192)]),
+        ];
+        for (offset, len, envelope_, interior_, edges_) in rows {
+            let r = request(offset, len);
+            assert_eq!((envelope(&r), interior(&r), edges(&r)), (envelope_, interior_, edges_), "{len}@{offset}");
+        }
+    }
+
+    #[test]
+    fn payload_and_what_is_around_it_tile_the_edge_blocks() {
+        for offset in (0..9000).step_by(509) {
+            for len in (1..14000).step_by(777) {
+                let r = request(offset, len);
+                let (start, end) = envelope(&r);
+                let mut covered = std::vec![0u8; (end - start) as usize];
+                for b in &mut covered[(offset - start) as usize..(offset - start + len) as usize] {
+                    *b += 1;
+                }
+                for block in edges(&r).into_iter().flatten() {
+                    for part in around(&r, block) {
+                        for b in &mut covered[part.offset as usize..(part.offset + part.len) as usize] {
+                            *b += 1;
+                        }
+                    }
+                }
+                assert!(covered.iter().all(|&c| c == 1), "{len}@{offset}");
+            }
+        }
+    }
+}

@@ -1,0 +1,503 @@
+//! The engine: the only code with a hand in every room.
+//!
+//! ```text
+//!   Submit -> admit -> range lock -> map -> profile -> read policy -> device queue -> Issue
+//!                         ^                                               |
+//!   Reply <- log, flush <-+---- countdown <------------------------- Complete
+//! ```
+//!
+//! | file | part of a request's life |
+//! |---|---|
+//! | `mod.rs` | in and out, countdowns, errors of devices |
+//! | `data.rs` | reads, writes, and what a client can do to space |
+//! | `space.rs` | units and chunks: handing out, taking back |
+//! | `commit.rs` | log groups, flushes, checkpoints |
+//! | `control.rs` | commands of the operator, reports |
+
+mod commit;
+mod control;
+mod data;
+mod space;
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::control::{ControlError, Done, ErrorKind};
+use crate::device::DeviceState;
+use crate::meta::assembly::Opened;
+use crate::meta::journal::{Journal, Lsn};
+use crate::meta::record::Record;
+use crate::pool::Pool;
+use crate::queue::{CopySet, DeviceQueue, Io, Limits, Owner};
+use crate::range_lock::RangeLock;
+use crate::read_policy::{DeviceView, Selector};
+use crate::report::Counters;
+use crate::request::{
+    Copy, DeviceOp, Dispatch, Event, Input, IoError, NO_BUF, Op, Output, Reply, Request, RequestError, Segment,
+};
+use crate::slab::Slab;
+use crate::units::{BufId, BufRange, DeviceId, Instant, IoId, Uuid};
+
+/// Most requests in flight in one pool; more are answered with `Busy`. Exports keep well below it.
+pub const REQUESTS_MAX: usize = 65_536;
+
+/// A client's request on its way.
+struct Active {
+    request: Request,
+    /// I/Os to wait for.
+    pending: u32,
+    phase: Phase,
+    error: Option<RequestError>,
+    /// Which epoch of [`space`] it belongs to.
+    epoch: u64,
+    /// Nothing of a read's range was ever written.
+    hole: bool,
+    /// Scratch blocks of unaligned edges.
+    scratch: [Option<BufId>; 2],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Waits for the range lock.
+    Parked,
+    /// Reads, or writes data.
+    Data,
+    /// Reads the blocks that an unaligned write covers in part.
+    Edges,
+    /// Waits for the log, or for a flush.
+    Commit,
+}
+
+/// Who waits for the log or a flush.
+enum Waiter {
+    Request(u32),
+    Control { tag: u64, done: Done },
+}
+
+/// A pool that is served. See the crate's documentation for the law of the door.
+pub struct Engine {
+    pool: Pool,
+    now: Instant,
+    outputs: VecDeque<Output>,
+
+    requests: Slab<Active>,
+    locks: RangeLock,
+    granted: Vec<u32>,
+
+    ios: Slab<Io>,
+    queues: Vec<DeviceQueue>,
+    /// Devices with I/Os admitted since the last drain.
+    touched: Vec<DeviceId>,
+    limits: Limits,
+    views: Vec<DeviceView>,
+    selector: Selector,
+
+    journal: Journal,
+    commit: commit::Commit,
+    space: space::Space,
+
+    counters: Counters,
+    next_scratch: u32,
+}
+
+impl Engine {
+    /// Goes on with a pool that was read back; `boot` is the present boot of the machine. The first thing it does is
+    /// a checkpoint, so that the log of the run before is never needed again.
+    pub fn new(opened: Opened, now: Instant, boot: Uuid) -> Engine {
+        let Opened { pool, mut superblock, pages, root, next_lsn, next_seq, .. } = opened;
+        superblock.epoch = superblock.epoch.wrapping_add(1);
+        superblock.boot = boot;
+        let (blocks, epoch) = (u64::from(superblock.log_blocks), superblock.epoch);
+        let journal = Journal::new(pool.uuid, epoch, blocks, next_seq, next_lsn);
+        let mut engine = Engine {
+            now,
+            outputs: VecDeque::new(),
+            requests: Slab::default(),
+            locks: RangeLock::default(),
+            granted: Vec::new(),
+            ios: Slab::default(),
+            queues: Vec::new(),
+            touched: Vec::new(),
+            limits: Limits::default(),
+            views: Vec::new(),
+            selector: Selector::new(pool.properties.read_policy),
+            journal,
+            commit: commit::Commit::new(superblock, pages, root),
+            space: space::Space::default(),
+            counters: Counters::default(),
+            next_scratch: u32::MAX - 1,
+            pool,
+        };
+        engine.post_views();
+        engine.find_open_chunks();
+        engine.start_checkpoint();
+        engine
+    }
+
+    /// The pool as it is.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Takes in one thing that happened at `now`.
+    pub fn handle(&mut self, now: Instant, input: Input) {
+        self.now = self.now.max(now);
+        match input {
+            Input::Submit(request) => self.submit(request),
+            Input::Complete { id, result } => self.complete(id, result),
+            Input::Control { tag, command } => match self.control(command) {
+                Ok((done, None)) => self.outputs.push_back(Output::Done { tag, result: Ok(done) }),
+                Ok((done, Some(lsn))) => self.wait_stable(lsn, Waiter::Control { tag, done }),
+                Err(error) => self.outputs.push_back(Output::Done { tag, result: Err(error) }),
+            },
+            Input::Tick => {}
+        }
+    }
+
+    /// The next thing to do; [`Output::Idle`] ends the drain.
+    pub fn poll(&mut self, now: Instant) -> Output {
+        self.now = self.now.max(now);
+        loop {
+            if let Some(output) = self.outputs.pop_front() {
+                return output;
+            }
+            self.drive_commit();
+            self.dispatch();
+            if self.outputs.is_empty() {
+                return Output::Idle { until: self.commit_deadline() };
+            }
+        }
+    }
+
+    /// Memory of a dispatch, in device order; empty for operations without payload.
+    pub fn segments(&self, id: IoId) -> impl Iterator<Item = Segment<'_>> {
+        let mut next = Some(id);
+        core::iter::from_fn(move || {
+            let io = &self.ios[next?.0];
+            next = io.next;
+            Some(io)
+        })
+        .filter(|io| matches!(io.op, DeviceOp::Read | DeviceOp::Write { .. }))
+        .map(|io| match &io.record {
+            Some(record) => Segment::Record(record),
+            None => Segment::Payload(io.buf),
+        })
+    }
+
+    /// Requests not yet answered.
+    pub fn in_flight(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Nothing is under way: no request, no I/O, no commit.
+    pub fn is_quiet(&self) -> bool {
+        self.requests.len() == 0 && self.ios.len() == 0
+    }
+
+    // ---- requests -------------------------------------------------------------------------------------------------
+
+    fn submit(&mut self, request: Request) {
+        match self.admit(&request) {
+            Ok(()) => {}
+            Err(error) => {
+                self.counters.errors += 1;
+                self.outputs.push_back(Output::Reply(Reply { tag: request.tag, result: Err(error), hole: false }));
+                return;
+            }
+        }
+        let epoch = self.space.enter();
+        let active =
+            Active { request, pending: 0, phase: Phase::Data, error: None, epoch, hole: false, scratch: [None; 2] };
+        let id = self.requests.insert(active);
+        match request.op {
+            Op::Read => self.start_read(id),
+            Op::Flush => {
+                self.requests[id].phase = Phase::Commit;
+                self.join_flush(Waiter::Request(id));
+            }
+            _ => {
+                let (start, end) = data::envelope(&request);
+                if self.locks.acquire(request.volume, start, end, id) {
+                    self.start_change(id);
+                } else {
+                    self.requests[id].phase = Phase::Parked;
+                }
+            }
+        }
+    }
+
+    /// The client's mistakes are answered here; behind it they would be ours.
+    fn admit(&mut self, request: &Request) -> Result<(), RequestError> {
+        let volume = self.pool.volume(request.volume).ok_or(RequestError::NoVolume)?;
+        let end = request.offset.checked_add(request.len).ok_or(RequestError::OutOfRange)?;
+        if end > volume.size {
+            return Err(RequestError::OutOfRange);
+        }
+        if request.len == 0 && request.op != Op::Flush {
+            return Err(RequestError::Invalid);
+        }
+        let has_payload = matches!(request.op, Op::Read | Op::Write { .. });
+        if has_payload && (request.buf == NO_BUF || request.len > u64::from(u32::MAX) / 2) {
+            return Err(RequestError::Invalid);
+        }
+        if self.requests.len() >= REQUESTS_MAX {
+            return Err(RequestError::Busy);
+        }
+        let c = &mut self.counters;
+        match request.op {
+            Op::Read => (c.reads, c.read_bytes) = (c.reads + 1, c.read_bytes + request.len),
+            Op::Write { .. } => (c.writes, c.write_bytes) = (c.writes + 1, c.write_bytes + request.len),
+            Op::Flush => c.flushes += 1,
+            Op::Discard | Op::WriteZeroes { .. } => c.discards += 1,
+        }
+        Ok(())
+    }
+
+    /// Answers a request and lets go of what it held.
+    fn reply(&mut self, id: u32) {
+        let active = self.requests.remove(id);
+        let Request { tag, op, volume, .. } = active.request;
+        let result = active.error.map_or(Ok(()), Err);
+        self.counters.errors += u64::from(result.is_err());
+        for scratch in active.scratch.into_iter().flatten() {
+            self.outputs.push_back(Output::Copy(Copy::Drop(scratch)));
+        }
+        self.outputs.push_back(Output::Reply(Reply { tag, result, hole: active.hole }));
+        self.space.leave(active.epoch);
+        if !matches!(op, Op::Read | Op::Flush) {
+            let (start, end) = data::envelope(&active.request);
+            let mut granted = core::mem::take(&mut self.granted);
+            self.locks.release(volume, start, end, id, &mut granted);
+            for next in granted.drain(..) {
+                self.requests[next].phase = Phase::Data;
+                self.start_change(next);
+            }
+            self.granted = granted;
+        }
+    }
+
+    /// A scratch block of the host's.
+    fn scratch(&mut self) -> BufId {
+        let id = BufId(self.next_scratch);
+        // The upper half of the ids is for scratch; far fewer are ever in use at once.
+        self.next_scratch = if self.next_scratch == 1 << 31 { u32::MAX - 1 } else { self.next_scratch - 1 };
+        self.outputs.push_back(Output::Copy(Copy::Scratch(id)));
+        id
+    }
+
+    // ---- device commands ------------------------------------------------------------------------------------------
+
+    /// Hands an I/O to its device's queue.
+    fn issue(&mut self, io: Io) {
+        let device = io.device;
+        if let Some(view) = self.views.get_mut(device.index()) {
+            match io.op {
+                DeviceOp::Read => {
+                    view.admitted(self.now, io.offset, io.len, true);
+                    self.selector.read_admitted(io.len);
+                }
+                DeviceOp::Write { .. } => view.admitted(self.now, io.offset, io.len, true),
+                _ => {}
+            }
+        }
+        let id = IoId(self.ios.insert(io));
+        let queue = &mut self.queues[device.index()];
+        if queue.is_empty() {
+            self.touched.push(device);
+        }
+        queue.admit(id);
+    }
+
+    fn issue_simple(&mut self, owner: Owner, device: DeviceId, op: DeviceOp, offset: u64, len: u64) {
+        let buf = BufRange { buf: NO_BUF, offset: 0, len: 0 };
+        let (set, issued) = (CopySet::default(), self.now);
+        self.issue(Io { owner, op, device, offset, len, buf, record: None, set, next: None, issued });
+    }
+
+    fn issue_record(&mut self, owner: Owner, device: DeviceId, offset: u64, record: Arc<[u8]>, fua: bool) {
+        let (len, buf) = (record.len() as u64, BufRange { buf: NO_BUF, offset: 0, len: 0 });
+        let (op, set, issued) = (DeviceOp::Write { fua }, CopySet::default(), self.now);
+        self.issue(Io { owner, op, device, offset, len, buf, record: Some(record), set, next: None, issued });
+    }
+
+    /// Ends a batch: neighbours join and commands leave.
+    fn dispatch(&mut self) {
+        while let Some(device) = self.touched.pop() {
+            let Engine { queues, ios, outputs, pool, limits, now, .. } = self;
+            let counters = &mut pool.device_mut(device).expect("I/Os go to members").counters;
+            queues[device.index()].dispatch(ios, limits, |id, len, ios| {
+                let head = &mut ios[id.0];
+                head.issued = *now;
+                let (op, offset) = (head.op, head.offset);
+                let mut members = 1;
+                let mut next = head.next;
+                while let Some(id) = next {
+                    (members, next) = (members + 1, ios[id.0].next);
+                }
+                let bytes = match op {
+                    DeviceOp::Read => (&mut counters.reads, Some(&mut counters.read_bytes)),
+                    DeviceOp::Write { .. } => (&mut counters.writes, Some(&mut counters.write_bytes)),
+                    DeviceOp::Flush => (&mut counters.flushes, None),
+                    DeviceOp::Discard | DeviceOp::WriteZeroes => (&mut counters.discards, None),
+                };
+                *bytes.0 += 1;
+                if let Some(sum) = bytes.1 {
+                    *sum += len;
+                    counters.ios += members;
+                    counters.merged += members - 1;
+                }
+                outputs.push_back(Output::Issue(Dispatch { id, device, op, offset, len }));
+            });
+        }
+    }
+
+    fn complete(&mut self, id: IoId, result: Result<(), IoError>) {
+        let head = self.ios.get(id.0).expect("a completion names a dispatch in flight");
+        let (device, op, offset, issued) = (head.device, head.op, head.offset, head.issued);
+        let latency = self.now.since(issued);
+        let queue = &mut self.queues[device.index()];
+        queue.in_flight -= 1;
+        if !queue.is_empty() {
+            self.touched.push(device);
+        }
+        if let Err(error) = result {
+            self.device_error(id, device, op, offset, error);
+        }
+        if let Some(member) = self.pool.device_mut(device) {
+            match op {
+                DeviceOp::Read => member.counters.read_ns += latency,
+                DeviceOp::Write { .. } => member.counters.write_ns += latency,
+                _ => {}
+            }
+            if matches!(op, DeviceOp::Write { fua: false } | DeviceOp::WriteZeroes) {
+                member.written += 1;
+            }
+        }
+        let mut next = Some(id);
+        while let Some(id) = next {
+            let io = self.ios.remove(id.0);
+            next = io.next;
+            if let Some(view) = self.views.get_mut(device.index()) {
+                match op {
+                    DeviceOp::Read if result.is_ok() => view.completed_read(self.now, latency, true),
+                    DeviceOp::Read | DeviceOp::Write { .. } => view.completed_other(self.now, true),
+                    _ => {}
+                }
+            }
+            self.retire(io, result);
+        }
+    }
+
+    /// One I/O of a completed command goes back to whoever waits for it.
+    fn retire(&mut self, io: Io, result: Result<(), IoError>) {
+        match io.owner {
+            Owner::Read(id) | Owner::Edge(id) if io.op == DeviceOp::Read => match result {
+                Ok(()) => self.count_down(id),
+                Err(_) => self.read_elsewhere(id, io),
+            },
+            Owner::Read(id) | Owner::Write(id) | Owner::Edge(id) => {
+                if let Err(error) = result {
+                    self.copy_not_written(id, &io, error);
+                }
+                self.count_down(id);
+            }
+            Owner::Log => self.log_copy_done(io.device, result),
+            Owner::Page => self.page_copy_done(io.device, result),
+            Owner::Superblock => self.superblock_done(io.device, result),
+            Owner::Flush | Owner::CheckpointFlush => self.device_flushed(&io, result),
+            Owner::Discard(chunk) => self.chunk_discarded(chunk),
+        }
+    }
+
+    fn count_down(&mut self, id: u32) {
+        let active = &mut self.requests[id];
+        active.pending -= 1;
+        if active.pending == 0 {
+            self.phase_done(id);
+        }
+    }
+
+    fn device_error(&mut self, id: IoId, device: DeviceId, op: DeviceOp, offset: u64, error: IoError) {
+        if error == IoError::Unsupported {
+            return;
+        }
+        let len = {
+            let (mut len, mut next) = (0, Some(id));
+            while let Some(id) = next {
+                let io = &self.ios[id.0];
+                (len, next) = (len + io.len, io.next);
+            }
+            len
+        };
+        self.outputs.push_back(Output::Event(Event::DeviceError { device, op, offset, len, error }));
+        let Some(member) = self.pool.device_mut(device) else { return };
+        match op {
+            DeviceOp::Read => member.counters.read_errors += 1,
+            _ => member.counters.write_errors += 1,
+        }
+        if error == IoError::Gone && member.state == DeviceState::Online {
+            member.become_state(DeviceState::Missing);
+            self.outputs.push_back(Output::Event(Event::DeviceFailed { device, error }));
+            self.post_views();
+        }
+    }
+
+    /// A member missed a write that others got: it is not trusted any more, and no write is answered before that is
+    /// durable. (Answer first, and a crash could later take it for the good copy.)
+    fn fail_device(&mut self, device: DeviceId, error: IoError) {
+        let Some(member) = self.pool.device_mut(device) else { return };
+        if member.state == DeviceState::Failed {
+            return;
+        }
+        member.become_state(DeviceState::Failed);
+        let record = Record::Device(Box::new(member.clone()));
+        let lsn = self.journal.append(&record);
+        self.commit.failure_lsn = lsn + 1;
+        self.outputs.push_back(Output::Event(Event::DeviceFailed { device, error }));
+        self.post_views();
+    }
+
+    /// Tells the read policy and the queues what the members are.
+    fn post_views(&mut self) {
+        let ids = self.pool.device_ids_end();
+        self.queues.resize_with(ids, DeviceQueue::default);
+        while self.views.len() < ids {
+            self.views.push(DeviceView::new(DeviceId(self.views.len() as u32), false));
+        }
+        for device in self.pool.devices() {
+            let view = &mut self.views[device.id.index()];
+            view.rotational = device.rotational;
+            view.read_preferred = device.read_preferred;
+            view.state_readable = device.state == DeviceState::Online;
+        }
+    }
+
+    fn wait_stable(&mut self, lsn: Lsn, waiter: Waiter) {
+        if self.journal.stable() > lsn {
+            self.wake(waiter, true);
+        } else {
+            self.commit.stable_waiters.push_back((lsn, waiter));
+        }
+    }
+
+    /// What somebody waited for has happened, or never will.
+    fn wake(&mut self, waiter: Waiter, fine: bool) {
+        match waiter {
+            Waiter::Request(id) => {
+                if !fine {
+                    self.requests[id].error = Some(RequestError::Io);
+                }
+                self.reply(id);
+            }
+            Waiter::Control { tag, done } => {
+                let failed =
+                    || ControlError::new(ErrorKind::Io, format!("pool {:?} cannot write its records", self.pool.name));
+                let result = if fine { Ok(done) } else { Err(failed()) };
+                self.outputs.push_back(Output::Done { tag, result });
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Units and chunks: handing out, taking back.
+//!
+//! A unit that a volume gave up is used again only when two things hold: the change of the map is on stable media (a
+//! power cut would bring the old map back), and every request that was under way at that moment is answered (a slow
+//! read may still be looking at it). For the second, requests belong to *epochs*: a new epoch begins when nobody is
+//! left in the one before the present one, so whoever was there at epoch `e` is gone at `e + 2`.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::Engine;
+use crate::ChunkType;
+use crate::chunk::REGION;
+use crate::meta::journal::Lsn;
+use crate::meta::record::Record;
+use crate::queue::Owner;
+use crate::request::{DeviceOp, Event, Output, RequestError};
+use crate::units::{ChunkId, VolumeId};
+use crate::volume::{Entry, LEAF};
+
+#[derive(Default)]
+pub(super) struct Space {
+    epoch: u64,
+    /// Requests under way in the present epoch and the one before.
+    present: [u32; 2],
+    retired: VecDeque<Retired>,
+    /// Chunks with free units, by type: data, metadata.
+    open: [Vec<ChunkId>; 2],
+    /// Writes that found no room while some was about to come free.
+    pub(super) starved: Vec<u32>,
+    /// Empty chunks whose space is being discarded: how many devices are not done yet.
+    closing: Vec<(ChunkId, usize)>,
+}
+
+struct Retired {
+    entry: Entry,
+    epoch: u64,
+    lsn: Lsn,
+}
+
+impl Space {
+    pub(super) fn enter(&mut self) -> u64 {
+        self.present[(self.epoch % 2) as usize] += 1;
+        self.epoch
+    }
+
+    pub(super) fn leave(&mut self, epoch: u64) {
+        self.present[(epoch % 2) as usize] -= 1;
+    }
+
+    fn turn(&mut self) {
+        while self.retired.front().is_some_and(|r| self.epoch < r.epoch + 2)
+            && self.present[((self.epoch + 1) % 2) as usize] == 0
+        {
+            self.epoch += 1;
+        }
+    }
+
+    /// Something waits to come free.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.retired.is_empty()
+    }
+}
+
+impl Engine {
+    pub(super) fn find_open_chunks(&mut self) {
+        for chunk in self.pool.chunks().filter(|c| c.kind != ChunkType::System && c.free_units() > 0) {
+            self.space.open[chunk.kind as usize].push(chunk.id);
+        }
+        self.close_empty_chunks();
+    }
+
+    /// Gives a unit of a volume a place; false when there is none.
+    pub(super) fn reserve(&mut self, volume: VolumeId, unit: u64, kind: ChunkType) -> bool {
+        let Some((chunk, place)) = self.find_place(volume, unit, kind) else { return false };
+        let Some(v) = self.pool.volume_mut(volume) else { return false };
+        v.map.set(unit, Entry::new(chunk, place, 0));
+        v.mapped_units[kind as usize] += 1;
+        true
+    }
+
+    /// Next to its neighbours if possible, else at its own position in a free region, else anywhere.
+    fn find_place(&mut self, volume: VolumeId, unit: u64, kind: ChunkType) -> Option<(ChunkId, u32)> {
+        if self.commit.is_starved() {
+            return None;
+        }
+        let map = &self.pool.volume(volume)?.map;
+        let neighbour = map.anchor(unit).or_else(|| {
+            // The last unit of the leaf before: a sequential writer goes on right behind it.
+            let before = (unit / LEAF as u64 * LEAF as u64).checked_sub(1)?;
+            Some((before, map.get(before))).filter(|(_, e)| e.is_mapped())
+        });
+        if let Some((at, entry)) = neighbour
+            && let Ok(place) = u32::try_from(i64::from(entry.unit()) + unit as i64 - at as i64)
+            && let Some(chunk) = self.pool.chunk_mut(entry.chunk())
+            && chunk.kind == kind
+            && chunk.take(place)
+        {
+            return Some((entry.chunk(), place));
+        }
+        let position = (unit % u64::from(REGION)) as u32;
+        self.take_from_open(kind, true, |chunk| {
+            let place = chunk.empty_region()? + position;
+            chunk.take(place).then_some(place)
+        })
+        .or_else(|| self.take_from_open(kind, true, |chunk| chunk.take_any()))
+        .or_else(|| {
+            self.open_chunk(kind)?;
+            self.take_from_open(
+                kind,
+                true,
+                |chunk| if chunk.take(position) { Some(position) } else { chunk.take_any() },
+            )
+        })
+        // Better with fewer copies than not at all.
+        .or_else(|| self.take_from_open(kind, false, |chunk| chunk.take_any()))
+    }
+
+    fn take_from_open(
+        &mut self,
+        kind: ChunkType,
+        whole: bool,
+        mut take: impl FnMut(&mut crate::chunk::Chunk) -> Option<u32>,
+    ) -> Option<(ChunkId, u32)> {
+        let mut i = 0;
+        while let Some(&id) = self.space.open[kind as usize].get(i) {
+            let chunk = self.pool.chunk(id).expect("open chunks exist");
+            if chunk.free_units() == 0 {
+                self.space.open[kind as usize].remove(i);
+                continue;
+            }
+            let all_there = chunk.columns.iter().all(|c| self.pool.is_online(c.device));
+            if (all_there || (!whole && self.pool.chunk_available(chunk)))
+                && let Some(place) = self.pool.chunk_mut(id).and_then(&mut take)
+            {
+                return Some((id, place));
+            }
+            i += 1;
+        }
+        None
+    }
+
+    /// Allocates a chunk; its record precedes every entry that refers to it in the log.
+    pub(super) fn open_chunk(&mut self, kind: ChunkType) -> Option<ChunkId> {
+        let chunk = self.pool.plan_chunk(kind).ok()?;
+        let (id, bytes, spilled) = (chunk.id, chunk.length, chunk.spilled);
+        let record = Record::ChunkAdd(Box::new(chunk));
+        self.journal.append(&record);
+        self.pool.apply(record).expect("a planned chunk fits");
+        self.outputs.push_back(Output::Event(Event::ChunkAllocated { chunk: id, kind, bytes }));
+        if spilled {
+            self.counters.spills += 1;
+            self.outputs.push_back(Output::Event(Event::Spill { chunk: id, kind, bytes }));
+        }
+        if kind != ChunkType::System {
+            self.space.open[kind as usize].push(id);
+        }
+        Some(id)
+    }
+
+    /// A first write found no room: it waits if some is about to come free.
+    pub(super) fn no_space(&mut self, id: u32, kind: ChunkType) {
+        if self.space.is_waiting() {
+            self.space.starved.push(id);
+        } else {
+            self.outputs.push_back(Output::Event(Event::NoSpace { kind }));
+            self.requests[id].error = Some(RequestError::NoSpace);
+            self.reply(id);
+        }
+    }
+
+    /// A volume gave up a unit.
+    pub(super) fn retire_unit(&mut self, volume: VolumeId, entry: Entry) {
+        let kind = self.pool.chunk(entry.chunk()).map(|c| c.kind);
+        if let (Some(kind), Some(v)) = (kind, self.pool.volume_mut(volume)) {
+            v.mapped_units[kind as usize] -= 1;
+        }
+        // The record that takes it off the map is appended right after this.
+        let (epoch, lsn) = (self.space.epoch, self.journal.appended() + 1);
+        self.space.retired.push_back(Retired { entry, epoch, lsn });
+    }
+
+    /// Takes back what nobody can see any more.
+    pub(super) fn reclaim(&mut self) {
+        if self.space.retired.is_empty() {
+            return;
+        }
+        self.space.turn();
+        let stable = self.journal.stable();
+        let (mut any, epoch) = (false, self.space.epoch);
+        while let Some(r) = self.space.retired.front() {
+            if r.lsn > stable || epoch < r.epoch + 2 {
+                break;
+            }
+            let entry = self.space.retired.pop_front().expect("just seen").entry;
+            let chunk = self.pool.chunk_mut(entry.chunk()).expect("a chunk in use exists");
+            if chunk.free_units() == 0 {
+                self.space.open[chunk.kind as usize].push(chunk.id);
+            }
+            chunk.give_back(entry.unit());
+            any = true;
+        }
+        if any {
+            self.close_empty_chunks();
+        }
+        if any || self.space.retired.is_empty() {
+            for id in core::mem::take(&mut self.space.starved) {
+                self.start_change(id);
+            }
+        }
+    }
+
+    /// Empty chunks go back to the devices: their space is discarded first, so that no discard meets a new owner.
+    fn close_empty_chunks(&mut self) {
+        for kind in 0..self.space.open.len() {
+            let mut i = 0;
+            while let Some(&id) = self.space.open[kind].get(i) {
+                let chunk = self.pool.chunk_mut(id).expect("open chunks exist");
+                if !chunk.is_empty() {
+                    i += 1;
+                    continue;
+                }
+                chunk.closing = true;
+                self.space.open[kind].remove(i);
+                let (columns, stripe) = (chunk.columns.clone(), chunk.stripe);
+                let online: Vec<_> = columns.into_iter().filter(|c| self.pool.is_online(c.device)).collect();
+                self.space.closing.push((id, online.len().max(1)));
+                if online.is_empty() {
+                    self.chunk_discarded(id);
+                }
+                for column in online {
+                    let (device, offset) = (column.device, column.offset);
+                    self.issue_simple(Owner::Discard(id), device, DeviceOp::Discard, offset, stripe);
+                }
+            }
+        }
+    }
+
+    pub(super) fn chunk_discarded(&mut self, id: ChunkId) {
+        let at = self.space.closing.iter().position(|&(c, _)| c == id).expect("the chunk is closing");
+        self.space.closing[at].1 -= 1;
+        if self.space.closing[at].1 == 0 {
+            self.space.closing.swap_remove(at);
+            self.journal.append(&Record::ChunkRemove(id));
+            self.pool.apply(Record::ChunkRemove(id)).expect("the chunk was there");
+            self.outputs.push_back(Output::Event(Event::ChunkReleased { chunk: id }));
+        }
+    }
+}

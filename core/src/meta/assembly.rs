@@ -1,0 +1,325 @@
+//! From superblocks to a pool: what to read next, what was found, what is wrong.
+//!
+//! The caller owns the devices. It asks [`Assembly::step`], reads what that wants, gives it to
+//! [`Assembly::supply`] and asks again, until there is a pool or a reason why not. Every page and log block is taken
+//! from the first copy that holds it intact.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::codec::Reader;
+use super::journal::{self, Lsn};
+use super::pages::{self, Page, PageSpace};
+use super::record::Record;
+use super::superblock::Superblock;
+use super::{PAGE, codec::Malformed};
+use crate::chunk::Chunk;
+use crate::device::DeviceState;
+use crate::pool::Pool;
+use crate::request::IoError;
+use crate::units::{DeviceId, Uuid, VolumeId};
+use crate::volume::{Entry, LEAF};
+
+/// Most bytes of the root: a bound for what a damaged superblock can ask for.
+const ROOT_MAX: u64 = 1 << 31;
+
+/// Something to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MetaRead {
+    /// The member, by id.
+    pub device: DeviceId,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// What to do next.
+pub enum Step {
+    /// Read these, in any order, and supply each.
+    Read(Vec<MetaRead>),
+    /// Here it is.
+    Ready(Box<Opened>),
+    /// It cannot be opened; one sentence with cause and next step.
+    Failed(String),
+}
+
+/// A pool that was read back, with what the engine needs to go on writing.
+pub struct Opened {
+    pub(crate) pool: Pool,
+    pub(crate) superblock: Superblock,
+    pub(crate) pages: PageSpace,
+    pub(crate) root: Vec<Page>,
+    pub(crate) next_lsn: Lsn,
+    pub(crate) next_seq: u64,
+    /// Members that are not there.
+    pub missing: Vec<DeviceId>,
+    /// Records that a power cut took back: nobody had asked to flush what they were about.
+    pub forgotten: u64,
+}
+
+impl Opened {
+    /// The pool.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+}
+
+/// See the module.
+pub struct Assembly {
+    superblock: Superblock,
+    present: BTreeSet<DeviceId>,
+    same_boot: bool,
+    have: BTreeMap<MetaRead, Result<Vec<u8>, IoError>>,
+}
+
+enum Fetch<'a> {
+    Have(&'a [u8]),
+    Need(MetaRead),
+    Lost,
+}
+
+impl Assembly {
+    /// From the superblocks of all members that were found; `boot` is the present boot of the machine.
+    pub fn new(found: Vec<Superblock>, boot: Uuid) -> Result<Assembly, String> {
+        let mut present = BTreeMap::new();
+        for sb in &found {
+            if let Some(other) = present.insert(sb.device, sb.device_uuid)
+                && other != sb.device_uuid
+            {
+                return Err(format!("two devices say they are device {} of pool {:?}", sb.device, sb.name));
+            }
+        }
+        let newest = found.into_iter().max_by_key(|sb| (sb.generation, core::cmp::Reverse(sb.device)));
+        let superblock = newest.ok_or_else(|| String::from("no member of the pool was found"))?;
+        let root_pages: u64 = superblock.root.iter().map(|&(_, n)| u64::from(n)).sum();
+        if root_pages * pages::PAYLOAD as u64 > ROOT_MAX {
+            return Err(format!("the root of pool {:?} is said to have {root_pages} pages", superblock.name));
+        }
+        let same_boot = superblock.boot == boot;
+        Ok(Assembly { superblock, present: present.into_keys().collect(), same_boot, have: BTreeMap::new() })
+    }
+
+    /// What a read of [`Step::Read`] gave.
+    pub fn supply(&mut self, read: MetaRead, result: Result<Vec<u8>, IoError>) {
+        self.have.insert(read, result);
+    }
+
+    /// What to do next.
+    pub fn step(&self) -> Step {
+        match self.try_open() {
+            Ok(opened) => Step::Ready(Box::new(opened)),
+            Err(Stop::Need(reads)) => Step::Read(reads),
+            Err(Stop::Because(reason)) => {
+                Step::Failed(format!("pool {:?} cannot be opened: {reason}", self.superblock.name))
+            }
+        }
+    }
+
+    fn try_open(&self) -> Result<Opened, Stop> {
+        let sb = &self.superblock;
+        let mut space = PageSpace::default();
+        let mut by_id = BTreeMap::new();
+        for (i, chunk) in sb.system.iter().enumerate() {
+            space.add(chunk, if i == 0 { u64::from(sb.log_blocks) } else { 0 });
+            by_id.insert(chunk.id, chunk);
+        }
+        let root_pages: Vec<Page> =
+            sb.root.iter().flat_map(|&(first, n)| (0..u64::from(n)).map(move |i| first + i)).collect();
+        let mut root = Vec::new();
+        for payload in self.pages(&by_id, &mut space, &root_pages)? {
+            root.extend_from_slice(payload);
+        }
+        let root = root.get(..sb.root_len as usize).ok_or(Stop::because("its root is too short"))?;
+        let mut pool = Pool::new(sb.name.clone(), sb.pool);
+        let mut leaves = Vec::new();
+        let mut r = Reader::new(root);
+        while !r.is_empty() {
+            match Record::decode(&mut r)? {
+                Record::LeafPage { volume, leaf, page } => leaves.push((volume, leaf, page)),
+                record => pool.apply(record).map_err(|c| Stop::Because(c.0))?,
+            }
+        }
+        let addresses: Vec<Page> = leaves.iter().map(|&(_, _, page)| page).collect();
+        let payloads = self.pages(&by_id, &mut space, &addresses)?;
+        for ((volume, leaf, page), payload) in leaves.into_iter().zip(payloads) {
+            let table = decode_leaf(payload, volume, leaf)?;
+            let volume = pool.volume_mut(volume).ok_or(Stop::because("a leaf belongs to no volume"))?;
+            volume.map.load_table(leaf, page, table);
+        }
+        let log = if sb.clean { Log::empty(sb) } else { self.read_log()? };
+        let keep = if self.same_boot { log.end } else { log.stable };
+        let mut forgotten = 0;
+        for (lsn, record) in log.records {
+            match lsn {
+                _ if lsn < sb.first_lsn => {}
+                _ if lsn < keep => pool.apply(record).map_err(|c| Stop::Because(format!("its log holds {}", c.0)))?,
+                _ => forgotten += 1,
+            }
+        }
+        pool.count_units().map_err(|c| Stop::Because(c.0))?;
+        // System chunks made after the checkpoint hold no page yet.
+        let known: BTreeSet<_> = by_id.keys().copied().collect();
+        for chunk in pool.chunks().filter(|c| c.kind == crate::ChunkType::System && !known.contains(&c.id)) {
+            space.add(chunk, 0);
+        }
+        let mut missing = Vec::new();
+        for i in 0..pool.device_ids_end() {
+            let id = DeviceId(i as u32);
+            let Some(device) = pool.device_mut(id) else { continue };
+            if device.state == DeviceState::Missing {
+                device.state = DeviceState::Online;
+            }
+            if !self.present.contains(&id) {
+                missing.push(id);
+                if device.state == DeviceState::Online {
+                    device.state = DeviceState::Missing;
+                }
+            }
+        }
+        if let Some(chunk) = pool.chunks().find(|c| !pool.chunk_available(c)) {
+            let gone = chunk.columns.iter().filter(|c| !pool.is_online(c.device));
+            let names: Vec<String> = gone
+                .filter_map(|c| pool.device(c.device))
+                .map(|d| format!("device {} (last seen at {}, {})", d.id, d.path, d.uuid))
+                .collect();
+            return Err(Stop::Because(format!(
+                "chunk {} has no copy left without {}; connect that and import again",
+                chunk.id,
+                names.join(" or ")
+            )));
+        }
+        Ok(Opened {
+            superblock: sb.clone(),
+            pages: space,
+            root: root_pages,
+            next_lsn: keep.max(sb.first_lsn),
+            next_seq: log.next_seq + u64::from(sb.log_blocks),
+            missing,
+            forgotten,
+            pool,
+        })
+    }
+
+    /// The payloads of these pages, each marked as taken.
+    fn pages<'a>(
+        &'a self,
+        system: &BTreeMap<crate::units::ChunkId, &Chunk>,
+        space: &mut PageSpace,
+        addresses: &[Page],
+    ) -> Result<Vec<&'a [u8]>, Stop> {
+        let mut payloads = Vec::with_capacity(addresses.len());
+        let mut needs = Vec::new();
+        for &page in addresses {
+            if !space.take_at(page) {
+                return Err(Stop::Because(format!("page {page:x} is referred to twice or does not exist")));
+            }
+            let (chunk, byte) = pages::locate(page);
+            let chunk = system.get(&chunk).ok_or(Stop::because("a page is outside the system chunks"))?;
+            let intact = |bytes: &[u8]| pages::open(bytes, self.superblock.pool, page).is_ok();
+            match self.fetch(chunk, byte, PAGE, intact) {
+                Fetch::Have(bytes) => payloads.push(pages::open(bytes, self.superblock.pool, page)?),
+                Fetch::Need(read) => needs.push(read),
+                Fetch::Lost => {
+                    let text = format!("page {page:x} of its records is damaged on every copy that is here");
+                    return Err(Stop::Because(text));
+                }
+            }
+        }
+        if needs.is_empty() { Ok(payloads) } else { Err(Stop::Need(needs)) }
+    }
+
+    /// The first intact copy, or what to read to find one.
+    fn fetch(&self, chunk: &Chunk, byte: u64, len: u64, intact: impl Fn(&[u8]) -> bool) -> Fetch<'_> {
+        for column in chunk.columns.iter().filter(|c| self.present.contains(&c.device)) {
+            let read = MetaRead { device: column.device, offset: column.offset + byte, len };
+            match self.have.get(&read) {
+                None => return Fetch::Need(read),
+                Some(Ok(bytes)) if bytes.len() as u64 == len && intact(bytes) => return Fetch::Have(bytes),
+                Some(_) => {}
+            }
+        }
+        Fetch::Lost
+    }
+
+    fn read_log(&self) -> Result<Log, Stop> {
+        let sb = &self.superblock;
+        let ring = u64::from(sb.log_blocks);
+        let (mut rings, mut needs) = (Vec::new(), Vec::new());
+        for column in sb.system[0].columns.iter().filter(|c| self.present.contains(&c.device)) {
+            let read = MetaRead { device: column.device, offset: column.offset, len: ring * PAGE };
+            match self.have.get(&read) {
+                None => needs.push(read),
+                Some(Ok(bytes)) => rings.push(bytes.as_slice()),
+                Some(Err(_)) => {}
+            }
+        }
+        if !needs.is_empty() {
+            return Err(Stop::Need(needs));
+        }
+        if rings.is_empty() {
+            return Err(Stop::because("its log cannot be read from any copy"));
+        }
+        let mut log = Log::empty(sb);
+        for seq in sb.log_seq..sb.log_seq.saturating_add(ring) {
+            let at = (seq % ring * PAGE) as usize;
+            let ours = |bytes: &&[u8]| {
+                let (head, records) = journal::open(bytes.get(at..at + PAGE as usize)?, sb.pool).ok()?;
+                (head.epoch == sb.epoch && head.seq == seq).then_some((head, records))
+            };
+            let Some((head, records)) = rings.iter().find_map(ours) else { break };
+            for (i, record) in records.into_iter().enumerate() {
+                log.records.push((head.first_lsn + i as u64, record));
+            }
+            log.end = head.first_lsn + u64::from(head.count);
+            log.stable = log.stable.max(head.stable);
+            log.next_seq = seq + 1;
+        }
+        Ok(log)
+    }
+}
+
+struct Log {
+    records: Vec<(Lsn, Record)>,
+    end: Lsn,
+    stable: Lsn,
+    next_seq: u64,
+}
+
+impl Log {
+    fn empty(sb: &Superblock) -> Log {
+        Log { records: Vec::new(), end: sb.first_lsn, stable: sb.first_lsn, next_seq: sb.log_seq }
+    }
+}
+
+enum Stop {
+    Need(Vec<MetaRead>),
+    Because(String),
+}
+
+impl Stop {
+    fn because(why: &str) -> Stop {
+        Stop::Because(why.into())
+    }
+}
+
+impl From<Malformed> for Stop {
+    fn from(Malformed: Malformed) -> Stop {
+        Stop::because("its records have the right checksum over a wrong content")
+    }
+}
+
+fn decode_leaf(payload: &[u8], volume: VolumeId, leaf: u64) -> Result<Box<[Entry; LEAF]>, Malformed> {
+    let mut r = Reader::new(payload);
+    if r.u32()? != volume.0 || r.u64()? != leaf {
+        return Err(Malformed);
+    }
+    let mut table = Box::new([Entry::NONE; LEAF]);
+    for entry in table.iter_mut() {
+        *entry = Entry::from_bits(r.u64()?);
+    }
+    Ok(table)
+}

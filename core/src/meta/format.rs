@@ -1,0 +1,196 @@
+//! A new pool: what to write on empty devices.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::PAGE;
+use super::image;
+use super::pages::{self, PageSpace};
+use super::record::{DEVICES_MAX, Record};
+use super::superblock::{SLOTS, SUPERBLOCK_SIZE, Superblock};
+use crate::ChunkType;
+use crate::allocator::{Hint, Tiers};
+use crate::chunk::{Chunk, Column};
+use crate::control::{ControlError, ErrorKind};
+use crate::device::{DEVICE_MAX, DEVICE_MIN, Device, DeviceClass, DeviceState};
+use crate::pool::Pool;
+use crate::profile::Profile;
+use crate::units::{DeviceId, MIB, Uuid};
+
+/// A device of a new pool.
+#[derive(Clone, Debug)]
+pub struct NewDevice {
+    /// Fresh identity.
+    pub uuid: Uuid,
+    /// What the host calls it.
+    pub path: String,
+    /// Usable bytes, a multiple of `BLOCK`.
+    pub size: u64,
+    /// Label.
+    pub class: DeviceClass,
+    /// As sampled or said.
+    pub rotational: bool,
+    /// Tiers, when the operator gave some.
+    pub tiers: Option<Tiers>,
+    /// Hint for mode `allocation-hint`.
+    pub hint: Hint,
+}
+
+/// A new pool.
+#[derive(Clone, Debug)]
+pub struct NewPool {
+    /// Name.
+    pub name: String,
+    /// Fresh identity.
+    pub uuid: Uuid,
+    /// Profile of data chunks.
+    pub data: Profile,
+    /// Profile of metadata chunks.
+    pub metadata: Profile,
+    /// Members; their ids will be 1, 2, 3, … in this order.
+    pub devices: Vec<NewDevice>,
+    /// Properties that are not to have their default.
+    pub properties: Vec<(String, String)>,
+}
+
+/// Bytes for a place of one device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Index into [`NewPool::devices`].
+    pub device: usize,
+    /// First byte.
+    pub offset: u64,
+    /// What to write.
+    pub bytes: Vec<u8>,
+}
+
+/// How to make a pool.
+pub struct Plan {
+    /// To write first, then flush.
+    pub pages: Vec<Place>,
+    /// To write after that, then flush: from now on the pool exists.
+    pub superblocks: Vec<Place>,
+    /// Where the first chunks of each type would go: what `-n` shows.
+    pub preview: Vec<Chunk>,
+    /// Bytes of data and metadata the pool can hold.
+    pub writable: [u64; 2],
+}
+
+/// Checks everything that can be known without touching a device, and says what to write.
+pub fn plan(new: &NewPool) -> Result<Plan, ControlError> {
+    let usage = |message| ControlError::new(ErrorKind::Usage, message);
+    crate::names::check_pool(&new.name).map_err(usage)?;
+    for (what, profile) in [("data", new.data), ("metadata", new.metadata)] {
+        let (need, have) = (profile.facts().devs_min as usize, new.devices.len());
+        if have < need {
+            let devices = if have == 1 { "device" } else { "devices" };
+            return Err(usage(format!(
+                "{what} profile {} needs {need} devices and {have} {devices} were given; add devices or choose a \
+                 smaller profile",
+                profile.name()
+            )));
+        }
+    }
+    if new.devices.len() >= DEVICES_MAX as usize {
+        return Err(usage(format!("a pool has fewer than {DEVICES_MAX} devices")));
+    }
+    let mut pool = Pool::new(new.name.clone(), new.uuid);
+    pool.profiles = [new.data, new.metadata, new.metadata.system()];
+    for (name, value) in &new.properties {
+        pool.properties.set(name, value)?;
+    }
+    let mut uuids: Vec<Uuid> = new.devices.iter().map(|d| d.uuid).collect();
+    uuids.sort_unstable();
+    uuids.dedup();
+    assert_eq!(uuids.len(), new.devices.len(), "identities are fresh");
+    for (i, d) in new.devices.iter().enumerate() {
+        if d.size < DEVICE_MIN {
+            let text = format!("{} has {} bytes; a member needs at least {} MiB", d.path, d.size, DEVICE_MIN / MIB);
+            return Err(usage(text));
+        }
+        if d.size > DEVICE_MAX {
+            return Err(usage(format!("{} has {} bytes; a member has at most {DEVICE_MAX}", d.path, d.size)));
+        }
+        let device = Device {
+            id: DeviceId(i as u32 + 1),
+            uuid: d.uuid,
+            path: d.path.clone(),
+            size: d.size,
+            class: d.class.clone(),
+            rotational: d.rotational,
+            tiers: d.tiers.unwrap_or_else(|| d.class.default_tiers()),
+            tiers_set: d.tiers.is_some(),
+            hint: d.hint,
+            read_preferred: false,
+            state: DeviceState::Online,
+            used: Default::default(),
+            counters: Default::default(),
+            written: 0,
+            flushed: 0,
+        };
+        let applied = pool.apply(Record::Device(Box::new(device)));
+        applied.expect("a fresh device contradicts nothing");
+    }
+    let system = add_chunk(&mut pool, ChunkType::System)?;
+    let log_blocks = (system.length / 4 / PAGE).min(2048);
+    let mut space = PageSpace::default();
+    space.add(&system, log_blocks);
+    let image = image::build(&mut pool, &mut space, &[])
+        .ok_or_else(|| ControlError::new(ErrorKind::NoSpace, "the devices are too small for the pool's own records"))?;
+    let locate = |page| pages::locate(page).1;
+    let page_places = image.writes.iter().flat_map(|(page, bytes)| {
+        let column =
+            |c: &Column| Place { device: c.device.index() - 1, offset: c.offset + locate(*page), bytes: bytes.clone() };
+        system.columns.iter().map(column).collect::<Vec<_>>()
+    });
+    let superblock = |(i, d): (usize, &NewDevice)| {
+        let sb = Superblock {
+            pool: new.uuid,
+            name: new.name.clone(),
+            device: DeviceId(i as u32 + 1),
+            device_uuid: d.uuid,
+            device_size: d.size,
+            generation: 1,
+            epoch: 0,
+            boot: Uuid::default(),
+            clean: true,
+            log_blocks: log_blocks as u32,
+            log_seq: 0,
+            first_lsn: 0,
+            root_len: image.root_len,
+            root: pages::runs(&image.root),
+            system: vec![system.clone()],
+        };
+        let other = SLOTS.into_iter().find(|&s| s != sb.slot()).expect("two slots");
+        // The other slot may hold the superblock of an earlier pool.
+        [
+            Place { device: i, offset: other, bytes: vec![0; SUPERBLOCK_SIZE as usize] },
+            Place { device: i, offset: sb.slot(), bytes: sb.encode() },
+        ]
+    };
+    let superblocks = new.devices.iter().enumerate().flat_map(superblock).collect();
+    let pages = page_places.collect();
+    let preview = [ChunkType::Metadata, ChunkType::Data].map(|kind| add_chunk(&mut pool, kind));
+    let [metadata, data] = preview;
+    let writable = pool.writable();
+    let preview = vec![system, metadata?, data?];
+    let writable = [writable[0] + preview[2].length, writable[1] + preview[1].length];
+    Ok(Plan { pages, superblocks, preview, writable })
+}
+
+fn add_chunk(pool: &mut Pool, kind: ChunkType) -> Result<Chunk, ControlError> {
+    let chunk = pool.plan_chunk(kind).map_err(|no| {
+        let what = match kind {
+            ChunkType::Data => "data",
+            ChunkType::Metadata => "metadata",
+            ChunkType::System => "the pool's own records",
+        };
+        let text = format!("no room for {what} ({}): {no}", pool.profiles[kind as usize].name().to_string());
+        ControlError::new(ErrorKind::NoSpace, text)
+    })?;
+    pool.apply(Record::ChunkAdd(Box::new(chunk.clone()))).expect("a planned chunk fits");
+    Ok(chunk)
+}

@@ -1,0 +1,88 @@
+//! The image of a pool at one moment: the pages of a checkpoint and where its root is.
+
+use alloc::vec::Vec;
+
+use super::codec::Writer;
+use super::pages::{self, Page, PageSpace};
+use super::record::Record;
+use crate::pool::Pool;
+use crate::units::VolumeId;
+use crate::volume::{Entry, LEAF, Shape};
+
+/// Pages to write, and what is free once they count.
+pub(crate) struct Image {
+    /// Address and sealed bytes.
+    pub(crate) writes: Vec<(Page, Vec<u8>)>,
+    /// Pages of the root, in order.
+    pub(crate) root: Vec<Page>,
+    /// Bytes of the root.
+    pub(crate) root_len: u32,
+    /// Pages that only the image before refers to.
+    pub(crate) stale: Vec<Page>,
+}
+
+/// Pages that an image of this pool would need now, at most.
+pub(crate) fn pages_needed(pool: &Pool) -> u64 {
+    let leaves: u64 = pool.volumes().map(|v| v.map.dirty.len() as u64).sum();
+    let root_bytes: u64 = pool.volumes().map(|v| v.map.slots().count() as u64 * 21).sum::<u64>() + fixed_bytes(pool);
+    leaves + root_bytes.div_ceil(pages::PAYLOAD as u64)
+}
+
+fn fixed_bytes(pool: &Pool) -> u64 {
+    let chunks: u64 = pool.chunks().map(|c| 32 + 12 * c.columns.len() as u64).sum();
+    chunks + pool.devices().count() as u64 * 1200 + pool.volumes().count() as u64 * 100 + 4096
+}
+
+/// Takes pages and writes what changed since the last image; None when the pages do not suffice (nothing is taken).
+pub(crate) fn build(pool: &mut Pool, space: &mut PageSpace, old_root: &[Page]) -> Option<Image> {
+    if pages_needed(pool) > space.free() {
+        return None;
+    }
+    let uuid = pool.uuid;
+    let mut image = Image { writes: Vec::new(), root: Vec::new(), root_len: 0, stale: old_root.to_vec() };
+    let mut root = Writer::default();
+    for record in pool.records() {
+        record.encode(&mut root);
+    }
+    for volume in pool.volumes_mut() {
+        for leaf in core::mem::take(&mut volume.map.dirty) {
+            let slot = volume.map.slot_mut(leaf);
+            slot.dirty = false;
+            if slot.page != 0 {
+                image.stale.push(core::mem::take(&mut slot.page));
+            }
+            if slot.shape() == Shape::Table {
+                let page = space.take().expect("counted before");
+                slot.page = page;
+                let bytes = encode_leaf(volume.id, leaf, slot.entries());
+                image.writes.push((page, pages::seal(uuid, page, &bytes)));
+            }
+        }
+        for (leaf, slot) in volume.map.slots() {
+            match slot.shape() {
+                Shape::Empty => {}
+                Shape::Line { chunk, first } => {
+                    Record::LeafLine { volume: volume.id, leaf, chunk, first }.encode(&mut root);
+                }
+                Shape::Table => Record::LeafPage { volume: volume.id, leaf, page: slot.page }.encode(&mut root),
+            }
+        }
+    }
+    image.root_len = root.bytes.len() as u32;
+    for payload in root.bytes.chunks(pages::PAYLOAD) {
+        let page = space.take().expect("counted before");
+        image.root.push(page);
+        image.writes.push((page, pages::seal(uuid, page, payload)));
+    }
+    Some(image)
+}
+
+fn encode_leaf(volume: VolumeId, leaf: u64, entries: impl Iterator<Item = Entry>) -> Vec<u8> {
+    let mut w = Writer::default();
+    w.u32(volume.0).u64(leaf);
+    for entry in entries {
+        w.u64(if entry.written() == 0 { 0 } else { entry.bits() });
+    }
+    debug_assert_eq!(w.bytes.len(), 12 + LEAF * 8);
+    w.bytes
+}

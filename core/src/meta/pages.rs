@@ -1,0 +1,178 @@
+//! Pages: the rooms of a checkpoint, in the system chunks behind the log.
+//!
+//! An address is `chunk id << 24 | page within the chunk`; 0 is nowhere, since chunk ids begin at 1.
+
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::PAGE;
+use super::codec::{Malformed, Reader, Writer, crc32c};
+use crate::chunk::Chunk;
+use crate::units::{ChunkId, Uuid};
+
+const MAGIC: u32 = u32::from_le_bytes(*b"BRpg");
+const HEADER: usize = 32;
+/// Bytes of content in a page.
+pub(crate) const PAYLOAD: usize = PAGE as usize - HEADER;
+
+/// Address of a page.
+pub(crate) type Page = u64;
+
+pub(crate) fn address(chunk: ChunkId, page: u64) -> Page {
+    u64::from(chunk.0) << 24 | page
+}
+
+/// Chunk and byte within it.
+pub(crate) fn locate(page: Page) -> (ChunkId, u64) {
+    (ChunkId((page >> 24) as u32), (page & 0xff_ffff) * PAGE)
+}
+
+/// The bytes of a page; its address is sealed in, so a page that was written to the wrong place is found.
+pub(crate) fn seal(pool: Uuid, page: Page, payload: &[u8]) -> Vec<u8> {
+    let mut w = Writer::default();
+    w.u32(MAGIC).u32(0).uuid(pool).u64(page).raw(payload);
+    let mut bytes = w.bytes;
+    assert!(bytes.len() <= PAGE as usize);
+    bytes.resize(PAGE as usize, 0);
+    let crc = crc32c(&bytes);
+    bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// The content of a page (with the zeros behind it), if this is that page of this pool.
+#[deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+pub(crate) fn open(bytes: &[u8], pool: Uuid, page: Page) -> Result<&[u8], Malformed> {
+    let mut r = Reader::new(bytes);
+    if bytes.len() != PAGE as usize || r.u32()? != MAGIC {
+        return Err(Malformed);
+    }
+    let crc = r.u32()?;
+    let mut bare = bytes.to_vec();
+    bare.get_mut(4..8).ok_or(Malformed)?.fill(0);
+    if crc32c(&bare) != crc || r.uuid()? != pool || r.u64()? != page {
+        return Err(Malformed);
+    }
+    bytes.get(HEADER..).ok_or(Malformed)
+}
+
+/// Which pages are taken.
+#[derive(Default)]
+pub(crate) struct PageSpace {
+    chunks: BTreeMap<ChunkId, Taken>,
+    free: u64,
+}
+
+struct Taken {
+    bits: Vec<u64>,
+    /// Words below are full.
+    cursor: usize,
+}
+
+impl PageSpace {
+    /// Adds the pages of a system chunk, without the first `log_blocks`.
+    pub(crate) fn add(&mut self, chunk: &Chunk, log_blocks: u64) {
+        let pages = (chunk.length / PAGE).min(1 << 24);
+        let mut bits = vec![0u64; (pages as usize).div_ceil(64)];
+        for page in (0..log_blocks).chain(pages..bits.len() as u64 * 64) {
+            bits[page as usize / 64] |= 1 << (page % 64);
+        }
+        self.free += pages - log_blocks.min(pages);
+        self.chunks.insert(chunk.id, Taken { bits, cursor: 0 });
+    }
+
+    /// Pages that can be taken.
+    pub(crate) fn free(&self) -> u64 {
+        self.free
+    }
+
+    /// Takes a page.
+    pub(crate) fn take(&mut self) -> Option<Page> {
+        for (&chunk, taken) in &mut self.chunks {
+            let word = (taken.cursor..taken.bits.len()).find(|&i| taken.bits[i] != u64::MAX);
+            taken.cursor = word.unwrap_or(taken.bits.len());
+            if let Some(word) = word {
+                let bit = taken.bits[word].trailing_ones();
+                taken.bits[word] |= 1 << bit;
+                self.free -= 1;
+                return Some(address(chunk, word as u64 * 64 + u64::from(bit)));
+            }
+        }
+        None
+    }
+
+    /// Takes this very page; false when there is none or it is taken.
+    pub(crate) fn take_at(&mut self, page: Page) -> bool {
+        let (chunk, byte) = locate(page);
+        let (word, bit) = ((byte / PAGE / 64) as usize, byte / PAGE % 64);
+        let Some(bits) = self.chunks.get_mut(&chunk).and_then(|t| t.bits.get_mut(word)) else { return false };
+        let was_free = *bits >> bit & 1 == 0;
+        *bits |= 1 << bit;
+        self.free -= u64::from(was_free);
+        was_free
+    }
+
+    /// Gives a page back.
+    pub(crate) fn give_back(&mut self, page: Page) {
+        let (chunk, byte) = locate(page);
+        let (word, bit) = ((byte / PAGE / 64) as usize, byte / PAGE % 64);
+        let taken = self.chunks.get_mut(&chunk).expect("pages belong to system chunks");
+        assert!(taken.bits[word] >> bit & 1 == 1, "page {page:x} is free");
+        taken.bits[word] &= !(1 << bit);
+        taken.cursor = taken.cursor.min(word);
+        self.free += 1;
+    }
+}
+
+/// Joins addresses that follow each other: how a superblock lists the root.
+pub(crate) fn runs(pages: &[Page]) -> Vec<(Page, u32)> {
+    let mut runs: Vec<(Page, u32)> = Vec::new();
+    for &page in pages {
+        match runs.last_mut() {
+            Some((first, count)) if *first + u64::from(*count) == page => *count += 1,
+            _ => runs.push((page, 1)),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ChunkType;
+    use crate::profile::Profile;
+
+    fn system(id: u32, pages: u64) -> Chunk {
+        let len = pages * PAGE;
+        Chunk::new(ChunkId(id), ChunkType::System, Profile::Single, len, len, Vec::new(), false)
+    }
+
+    #[test]
+    fn every_page_behind_the_log_is_taken_once() {
+        let mut space = PageSpace::default();
+        space.add(&system(1, 160), 48);
+        space.add(&system(4, 32), 0);
+        assert_eq!(space.free(), 144);
+        let mut pages = Vec::new();
+        while let Some(page) = space.take() {
+            pages.push(page);
+        }
+        assert_eq!((pages.len(), space.free()), (144, 0));
+        assert_eq!(runs(&pages), [(address(ChunkId(1), 48), 112), (address(ChunkId(4), 0), 32)]);
+        space.give_back(pages[3]);
+        assert!(space.take_at(pages[3]) && !space.take_at(pages[3]) && !space.take_at(address(ChunkId(9), 0)));
+    }
+
+    #[test]
+    fn a_page_in_the_wrong_place_or_with_a_flipped_bit_is_none() {
+        let pool = Uuid([5; 16]);
+        let good = seal(pool, 77, b"leaf");
+        assert!(open(&good, pool, 77).is_ok_and(|p| p.starts_with(b"leaf")));
+        assert!(open(&good, pool, 78).is_err() && open(&good, Uuid([6; 16]), 77).is_err());
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(open(&bad, pool, 77).is_err(), "bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Records: one change each. The log is a sequence of them, and so is the root of a checkpoint.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::codec::{Malformed, Reader, Writer};
+use crate::ChunkType;
+use crate::allocator::{Hint, Tiers};
+use crate::chunk::{CHUNK_MAX, COLUMNS_MAX, Chunk, Column};
+use crate::control::VolumeClass;
+use crate::device::{DEVICE_MAX, Device, DeviceClass, DeviceState};
+use crate::profile::Profile;
+use crate::units::{BLOCK, ChunkId, DeviceId, STRIP, UNIT, VolumeId};
+use crate::volume::{Entry, VOLUME_MAX};
+
+/// Ids of devices are below.
+pub const DEVICES_MAX: u32 = 65_536;
+/// Ids of chunks are below: 30 bits of a map entry.
+pub const CHUNKS_MAX: u32 = 1 << 30;
+/// Longest remembered path; longer ones are cut.
+pub const PATH_MAX: usize = 1024;
+
+/// One change of a pool.
+#[derive(Clone, Debug)]
+pub enum Record {
+    /// `count` units of a volume from `unit` on are at consecutive units of a chunk, all blocks written, beginning
+    /// with `entry`; with `count` 1 the entry may be anything, none included.
+    Map {
+        /// The volume.
+        volume: VolumeId,
+        /// First unit of the volume.
+        unit: u64,
+        /// How many.
+        count: u16,
+        /// The entry of the first one.
+        entry: Entry,
+    },
+    /// A chunk came to be.
+    ChunkAdd(Box<Chunk>),
+    /// A chunk went.
+    ChunkRemove(ChunkId),
+    /// A volume came to be, or its name, size or class changed.
+    Volume {
+        /// Id.
+        id: VolumeId,
+        /// Name.
+        name: String,
+        /// Bytes.
+        size: u64,
+        /// Class.
+        class: VolumeClass,
+    },
+    /// A volume went, with everything in it.
+    VolumeRemove(VolumeId),
+    /// A property has this value from now on; the empty value is the default.
+    Property {
+        /// Name.
+        name: String,
+        /// Value.
+        value: String,
+    },
+    /// A device joined, or something about it changed.
+    Device(Box<Device>),
+    /// Root only: profiles of future chunks by type, and the next ids.
+    Pool {
+        /// Data, metadata, system.
+        profiles: [Profile; 3],
+        /// Ids below have been used.
+        next_chunk: u32,
+        /// Ids below have been used.
+        next_volume: u32,
+    },
+    /// Root only: `count` leaves of a volume in one line.
+    LeafLine {
+        /// The volume.
+        volume: VolumeId,
+        /// First leaf.
+        leaf: u64,
+        /// The chunk.
+        chunk: ChunkId,
+        /// First unit in the chunk.
+        first: u32,
+    },
+    /// Root only: a leaf in a page.
+    LeafPage {
+        /// The volume.
+        volume: VolumeId,
+        /// The leaf.
+        leaf: u64,
+        /// Address of the page.
+        page: u64,
+    },
+}
+
+impl Record {
+    pub(crate) fn encode(&self, w: &mut Writer) {
+        match self {
+            Record::Map { volume, unit, count, entry } => {
+                w.u8(1).u32(volume.0).u64(*unit).u16(*count).u64(entry.bits());
+            }
+            Record::ChunkAdd(chunk) => {
+                w.u8(2);
+                encode_chunk(w, chunk);
+            }
+            Record::ChunkRemove(id) => {
+                w.u8(3).u32(id.0);
+            }
+            Record::Volume { id, name, size, class } => {
+                w.u8(4).u32(id.0).text(name).u64(*size).u8(*class as u8);
+            }
+            Record::VolumeRemove(id) => {
+                w.u8(5).u32(id.0);
+            }
+            Record::Property { name, value } => {
+                w.u8(6).text(name).text(value);
+            }
+            Record::Device(device) => {
+                w.u8(7);
+                encode_device(w, device);
+            }
+            Record::Pool { profiles, next_chunk, next_volume } => {
+                w.u8(8);
+                for profile in profiles {
+                    w.u8(*profile as u8);
+                }
+                w.u32(*next_chunk).u32(*next_volume);
+            }
+            Record::LeafLine { volume, leaf, chunk, first } => {
+                w.u8(9).u32(volume.0).u64(*leaf).u32(chunk.0).u32(*first);
+            }
+            Record::LeafPage { volume, leaf, page } => {
+                w.u8(10).u32(volume.0).u64(*leaf).u64(*page);
+            }
+        }
+    }
+
+    /// The next record; every field is within its range, what it refers to is not looked at.
+    #[deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Record, Malformed> {
+        Ok(match r.u8()? {
+            1 => {
+                let (volume, unit, count) = (volume_id(r)?, leaf_or_unit(r)?, r.u16()?);
+                check(count != 0)?;
+                Record::Map { volume, unit, count, entry: Entry::from_bits(r.u64()?) }
+            }
+            2 => Record::ChunkAdd(Box::new(decode_chunk(r)?)),
+            3 => Record::ChunkRemove(chunk_id(r)?),
+            4 => {
+                let (id, name, size) = (volume_id(r)?, r.text()?, r.u64()?);
+                check(size != 0 && size <= VOLUME_MAX && size.is_multiple_of(BLOCK))?;
+                check(crate::names::check_volume(&name).is_ok())?;
+                let class = VolumeClass::ALL.get(usize::from(r.u8()?)).copied().ok_or(Malformed)?;
+                Record::Volume { id, name, size, class }
+            }
+            5 => Record::VolumeRemove(volume_id(r)?),
+            6 => Record::Property { name: r.text()?, value: r.text()? },
+            7 => Record::Device(Box::new(decode_device(r)?)),
+            8 => Record::Pool {
+                profiles: [profile(r)?, profile(r)?, profile(r)?],
+                next_chunk: r.u32()?,
+                next_volume: r.u32()?,
+            },
+            9 => {
+                Record::LeafLine { volume: volume_id(r)?, leaf: leaf_or_unit(r)?, chunk: chunk_id(r)?, first: r.u32()? }
+            }
+            10 => Record::LeafPage { volume: volume_id(r)?, leaf: leaf_or_unit(r)?, page: r.u64()? },
+            _ => return Err(Malformed),
+        })
+    }
+}
+
+fn check(fine: bool) -> Result<(), Malformed> {
+    if fine { Ok(()) } else { Err(Malformed) }
+}
+
+fn volume_id(r: &mut Reader<'_>) -> Result<VolumeId, Malformed> {
+    let id = r.u32()?;
+    // The map of volumes is a table: an id off a damaged disk must not size it.
+    check(id < 1 << 24)?;
+    Ok(VolumeId(id))
+}
+
+fn chunk_id(r: &mut Reader<'_>) -> Result<ChunkId, Malformed> {
+    let id = r.u32()?;
+    check(id != 0 && id < CHUNKS_MAX)?;
+    Ok(ChunkId(id))
+}
+
+fn device_id(r: &mut Reader<'_>) -> Result<DeviceId, Malformed> {
+    let id = r.u32()?;
+    check(id != 0 && id < DEVICES_MAX)?;
+    Ok(DeviceId(id))
+}
+
+fn leaf_or_unit(r: &mut Reader<'_>) -> Result<u64, Malformed> {
+    let n = r.u64()?;
+    check(n < VOLUME_MAX / UNIT)?;
+    Ok(n)
+}
+
+fn profile(r: &mut Reader<'_>) -> Result<Profile, Malformed> {
+    Profile::ALL.get(usize::from(r.u8()?)).copied().ok_or(Malformed)
+}
+
+pub(crate) fn encode_chunk(w: &mut Writer, chunk: &Chunk) {
+    w.u32(chunk.id.0).u8(chunk.kind as u8).u8(chunk.profile as u8).u8(u8::from(chunk.spilled));
+    w.u64(chunk.stripe).u64(chunk.length).u16(chunk.columns.len() as u16);
+    for column in &chunk.columns {
+        // Seven bytes a column, so that the widest chunk fits one block of the log.
+        w.u16(column.device.0 as u16).raw(&(column.offset / STRIP).to_le_bytes()[..5]);
+    }
+}
+
+pub(crate) fn decode_chunk(r: &mut Reader<'_>) -> Result<Chunk, Malformed> {
+    let id = chunk_id(r)?;
+    let kind = match r.u8()? {
+        0 => ChunkType::Data,
+        1 => ChunkType::Metadata,
+        2 => ChunkType::System,
+        _ => return Err(Malformed),
+    };
+    let profile = profile(r)?;
+    let spilled = r.u8()? != 0;
+    let (stripe, length) = (r.u64()?, r.u64()?);
+    let count = usize::from(r.u16()?);
+    let facts = profile.facts();
+    let wide = facts.devs_min as usize * facts.dev_stripes as usize;
+    check(count >= wide.max(1) && count <= COLUMNS_MAX)?;
+    check(stripe.is_multiple_of(UNIT) && stripe != 0 && stripe <= CHUNK_MAX)?;
+    check(length.is_multiple_of(UNIT) && length != 0 && length <= CHUNK_MAX)?;
+    let stripes = crate::profile::data_stripes(profile, count) as u64;
+    check(stripe.checked_mul(stripes) == Some(length))?;
+    let mut columns = Vec::with_capacity(count);
+    for _ in 0..count {
+        let device = DeviceId(u32::from(r.u16()?));
+        let mut strips = [0; 8];
+        strips.get_mut(..5).ok_or(Malformed)?.copy_from_slice(r.take(5)?);
+        let offset = u64::from_le_bytes(strips).checked_mul(STRIP).ok_or(Malformed)?;
+        check(device.0 != 0 && offset < DEVICE_MAX)?;
+        columns.push(Column { device, offset });
+    }
+    Ok(Chunk::new(id, kind, profile, stripe, length, columns, spilled))
+}
+
+fn encode_device(w: &mut Writer, device: &Device) {
+    let mut path = device.path.as_str();
+    while path.len() > PATH_MAX {
+        path = &path[..path.char_indices().next_back().map_or(0, |(i, _)| i)];
+    }
+    w.u32(device.id.0).uuid(device.uuid).text(path).u64(device.size).text(device.class.name());
+    let flags = u8::from(device.rotational) | u8::from(device.tiers_set) << 1 | u8::from(device.read_preferred) << 2;
+    w.u8(flags).u8(device.tiers.data).u8(device.tiers.metadata).u8(device.hint as u8).u8(device.state as u8);
+}
+
+fn decode_device(r: &mut Reader<'_>) -> Result<Device, Malformed> {
+    let (id, uuid, path, size) = (device_id(r)?, r.uuid()?, r.text()?, r.u64()?);
+    check(size <= DEVICE_MAX && size.is_multiple_of(BLOCK))?;
+    let class = DeviceClass::parse(&r.text()?).ok_or(Malformed)?;
+    let flags = r.u8()?;
+    let tiers = Tiers { data: r.u8()?, metadata: r.u8()? };
+    let hint = Hint::ALL.get(usize::from(r.u8()?)).copied().ok_or(Malformed)?;
+    let state = match r.u8()? {
+        0 => DeviceState::Online,
+        1 => DeviceState::Missing,
+        2 => DeviceState::Failed,
+        _ => return Err(Malformed),
+    };
+    Ok(Device {
+        id,
+        uuid,
+        path,
+        size,
+        class,
+        rotational: flags & 1 != 0,
+        tiers,
+        tiers_set: flags & 2 != 0,
+        hint,
+        read_preferred: flags & 4 != 0,
+        state,
+        used: Default::default(),
+        counters: Default::default(),
+        written: 0,
+        flushed: 0,
+    })
+}

@@ -1,0 +1,196 @@
+//! The superblock: who a device is, which pool it belongs to, and where the pool's maps begin.
+//!
+//! Two slots; generation `g` goes to slot `g % 2`, so that a torn write leaves the one before. Everything else about
+//! the pool (the other members, chunks, volumes, properties) stands in the root that it points at.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::codec::{Malformed, Reader, Writer, crc32c};
+use super::record;
+use crate::chunk::Chunk;
+use crate::units::{DeviceId, KIB, Uuid};
+
+/// Bytes of one slot.
+pub const SUPERBLOCK_SIZE: u64 = 16 * KIB;
+/// First bytes of the slots.
+pub const SLOTS: [u64; 2] = [64 * KIB, 512 * KIB];
+/// The first eight bytes of a superblock.
+pub const MAGIC: [u8; 8] = *b"BRAIDsb\n";
+/// The version this code writes.
+pub const VERSION: u32 = 1;
+/// Most system chunks of one pool, so that their list fits the slot.
+pub const SYSTEM_CHUNKS_MAX: usize = 128;
+/// Most runs of pages that the root may be split into.
+pub const ROOT_RUNS_MAX: usize = 128;
+
+/// One superblock.
+#[derive(Clone, Debug)]
+pub struct Superblock {
+    /// Identity of the pool.
+    pub pool: Uuid,
+    /// Name of the pool.
+    pub name: String,
+    /// This device's id within the pool.
+    pub device: DeviceId,
+    /// Identity of this device.
+    pub device_uuid: Uuid,
+    /// Bytes of this device that the pool uses.
+    pub device_size: u64,
+    /// Raised by every checkpoint; the highest one counts.
+    pub generation: u64,
+    /// Raised by every opening: log blocks of another epoch don't count.
+    pub epoch: u32,
+    /// The boot of the machine that wrote it last.
+    pub boot: Uuid,
+    /// The pool was put away in order; the log holds nothing that counts.
+    pub clean: bool,
+    /// Blocks of the log ring at the front of the first system chunk.
+    pub log_blocks: u32,
+    /// Sequence number of the first log block to look at.
+    pub log_seq: u64,
+    /// First record that the root does not contain.
+    pub first_lsn: u64,
+    /// Bytes of the root.
+    pub root_len: u32,
+    /// Where the root is: runs of pages (address of the first, how many).
+    pub root: Vec<(u64, u32)>,
+    /// The system chunks; the first one holds the log.
+    pub system: Vec<Chunk>,
+}
+
+/// What a slot of a device holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SlotError {
+    /// Not a superblock of braid at all.
+    Foreign,
+    /// Written by a version that this one does not understand.
+    Version(u32),
+    /// It was a superblock; the reason says what is wrong.
+    Damaged(String),
+}
+
+impl core::fmt::Display for SlotError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            SlotError::Foreign => f.write_str("no braid superblock"),
+            SlotError::Version(v) => write!(f, "format version {v}; this braid understands version {VERSION}"),
+            SlotError::Damaged(why) => f.write_str(why),
+        }
+    }
+}
+
+impl Superblock {
+    /// The slot this generation goes to.
+    pub fn slot(&self) -> u64 {
+        SLOTS[(self.generation % 2) as usize]
+    }
+
+    /// The bytes of a slot.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.uuid(self.pool).text(&self.name).u32(self.device.0).uuid(self.device_uuid).u64(self.device_size);
+        w.u64(self.generation).u32(self.epoch).uuid(self.boot).u8(u8::from(self.clean));
+        w.u32(self.log_blocks).u64(self.log_seq).u64(self.first_lsn);
+        w.u32(self.root_len).u16(self.root.len() as u16);
+        for &(page, count) in &self.root {
+            w.u64(page).u32(count);
+        }
+        w.u16(self.system.len() as u16);
+        for chunk in &self.system {
+            record::encode_chunk(&mut w, chunk);
+        }
+        let body = w.bytes;
+        assert!(body.len() + HEADER <= SUPERBLOCK_SIZE as usize, "superblock of {} bytes", body.len());
+        let mut slot = Writer::default();
+        slot.raw(&MAGIC).u32(VERSION).u32(0).u32(body.len() as u32).u32(0).raw(&body);
+        let mut bytes = slot.bytes;
+        bytes.resize(SUPERBLOCK_SIZE as usize, 0);
+        let crc = crc32c(&bytes);
+        bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// What a slot says. The whole slot is sealed, so one flipped bit anywhere in it is found.
+    #[deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+    pub fn decode(slot: &[u8]) -> Result<Superblock, SlotError> {
+        let damaged = |why: &str| SlotError::Damaged(String::from(why));
+        let mut head = Reader::new(slot);
+        if head.take(MAGIC.len()) != Ok(&MAGIC) {
+            return Err(SlotError::Foreign);
+        }
+        let cut = |_| damaged("superblock cut short");
+        let version = head.u32().map_err(cut)?;
+        if version != VERSION {
+            return Err(SlotError::Version(version));
+        }
+        let crc = head.u32().map_err(cut)?;
+        let len = head.u32().map_err(cut)?;
+        head.u32().map_err(cut)?;
+        let body = head.take(len as usize).map_err(|_| damaged("superblock length is out of range"))?;
+        let mut sealed = slot.to_vec();
+        sealed.get_mut(CRC_AT..CRC_AT.saturating_add(4)).ok_or(damaged("superblock cut short"))?.fill(0);
+        let found = crc32c(&sealed);
+        if found != crc {
+            return Err(SlotError::Damaged(format!("superblock checksum is {found:08x}, {crc:08x} was written")));
+        }
+        Self::decode_body(body).map_err(|Malformed| damaged("superblock has the right checksum over a wrong content"))
+    }
+
+    fn decode_body(body: &[u8]) -> Result<Superblock, Malformed> {
+        let mut r = Reader::new(body);
+        let mut sb = Superblock {
+            pool: r.uuid()?,
+            name: r.text()?,
+            device: DeviceId(r.u32()?),
+            device_uuid: r.uuid()?,
+            device_size: r.u64()?,
+            generation: r.u64()?,
+            epoch: r.u32()?,
+            boot: r.uuid()?,
+            clean: r.u8()? != 0,
+            log_blocks: r.u32()?,
+            log_seq: r.u64()?,
+            first_lsn: r.u64()?,
+            root_len: r.u32()?,
+            root: vec![],
+            system: vec![],
+        };
+        let runs = usize::from(r.u16()?);
+        if runs > ROOT_RUNS_MAX {
+            return Err(Malformed);
+        }
+        for _ in 0..runs {
+            sb.root.push((r.u64()?, r.u32()?));
+        }
+        let chunks = usize::from(r.u16()?);
+        if chunks == 0 || chunks > SYSTEM_CHUNKS_MAX {
+            return Err(Malformed);
+        }
+        for _ in 0..chunks {
+            sb.system.push(record::decode_chunk(&mut r)?);
+        }
+        let sane = crate::names::check_pool(&sb.name).is_ok()
+            && sb.device.0 != 0
+            && sb.device.0 < record::DEVICES_MAX
+            && sb.generation != 0
+            && sb.log_blocks >= 4
+            && u64::from(sb.log_blocks) * super::PAGE < sb.system[0].length;
+        if sane { Ok(sb) } else { Err(Malformed) }
+    }
+}
+
+const CRC_AT: usize = 12;
+const HEADER: usize = 24;
+
+/// The newest superblock among both slots of a device, or why there is none: the more telling of the two reasons.
+pub fn newest(slots: [&[u8]; 2]) -> Result<Superblock, SlotError> {
+    let [a, b] = slots.map(Superblock::decode);
+    match (a, b) {
+        (Ok(a), Ok(b)) => Ok(if a.generation >= b.generation { a } else { b }),
+        (Ok(one), Err(_)) | (Err(_), Ok(one)) => Ok(one),
+        (Err(SlotError::Foreign), Err(other)) | (Err(other), Err(_)) => Err(other),
+    }
+}

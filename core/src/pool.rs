@@ -1,0 +1,303 @@
+//! A pool: devices, chunks and volumes as one value.
+//!
+//! Changes come as [`Record`]s, from the log of an earlier run and from the running engine alike, so that what was
+//! read back cannot differ from what was.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::ChunkType;
+use crate::allocator::{self, Hole, Member, NoSpace, Rules};
+use crate::chunk::{CHUNK_MAX, Chunk, Column};
+use crate::device::{Device, DeviceState, RESERVED};
+use crate::meta::record::{CHUNKS_MAX, Record};
+use crate::profile::Profile;
+use crate::properties::Properties;
+use crate::units::{ChunkId, DeviceId, UNIT, Uuid, VolumeId, round_down};
+use crate::volume::{Entry, Map, Volume};
+
+/// A pool.
+pub struct Pool {
+    /// Name.
+    pub name: String,
+    /// Identity.
+    pub uuid: Uuid,
+    /// Profiles of future chunks: data, metadata, system.
+    pub profiles: [Profile; 3],
+    /// Knobs.
+    pub properties: Properties,
+    devices: Vec<Option<Device>>,
+    chunks: Vec<Option<Chunk>>,
+    volumes: Vec<Option<Volume>>,
+    pub(crate) next_chunk: u32,
+    pub(crate) next_volume: u32,
+}
+
+/// A record does not fit what the pool is; the text says how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contradiction(pub String);
+
+fn put<T>(table: &mut Vec<Option<T>>, index: usize, value: T) {
+    if table.len() <= index {
+        table.resize_with(index + 1, || None);
+    }
+    table[index] = Some(value);
+}
+
+impl Pool {
+    /// A pool of nothing.
+    pub fn new(name: String, uuid: Uuid) -> Pool {
+        Pool {
+            name,
+            uuid,
+            profiles: [Profile::Single; 3],
+            properties: Properties::default(),
+            devices: Vec::new(),
+            chunks: Vec::new(),
+            volumes: Vec::new(),
+            next_chunk: 1,
+            next_volume: 1,
+        }
+    }
+
+    /// Members in id order.
+    pub fn devices(&self) -> impl Iterator<Item = &Device> {
+        self.devices.iter().flatten()
+    }
+    /// Chunks in id order.
+    pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        self.chunks.iter().flatten()
+    }
+    /// Volumes in id order.
+    pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
+        self.volumes.iter().flatten()
+    }
+    pub(crate) fn volumes_mut(&mut self) -> impl Iterator<Item = &mut Volume> {
+        self.volumes.iter_mut().flatten()
+    }
+    /// The member of this id.
+    pub fn device(&self, id: DeviceId) -> Option<&Device> {
+        self.devices.get(id.index())?.as_ref()
+    }
+    pub(crate) fn device_mut(&mut self, id: DeviceId) -> Option<&mut Device> {
+        self.devices.get_mut(id.index())?.as_mut()
+    }
+    /// Ids of members are below.
+    pub fn device_ids_end(&self) -> usize {
+        self.devices.len()
+    }
+    /// The chunk of this id.
+    pub fn chunk(&self, id: ChunkId) -> Option<&Chunk> {
+        self.chunks.get(id.index())?.as_ref()
+    }
+    pub(crate) fn chunk_mut(&mut self, id: ChunkId) -> Option<&mut Chunk> {
+        self.chunks.get_mut(id.index())?.as_mut()
+    }
+    /// The volume of this id.
+    pub fn volume(&self, id: VolumeId) -> Option<&Volume> {
+        self.volumes.get(id.index())?.as_ref()
+    }
+    pub(crate) fn volume_mut(&mut self, id: VolumeId) -> Option<&mut Volume> {
+        self.volumes.get_mut(id.index())?.as_mut()
+    }
+    /// The volume of this name.
+    pub fn volume_named(&self, name: &str) -> Option<&Volume> {
+        self.volumes().find(|v| v.name == name)
+    }
+
+    /// Whether a member can be read and written.
+    pub fn is_online(&self, id: DeviceId) -> bool {
+        self.device(id).is_some_and(|d| d.state == DeviceState::Online)
+    }
+
+    /// What is, as it would be said anew.
+    pub(crate) fn records(&self) -> Vec<Record> {
+        let head = Record::Pool { profiles: self.profiles, next_chunk: self.next_chunk, next_volume: self.next_volume };
+        let mut records = Vec::from([head]);
+        records.extend(self.devices().map(|d| Record::Device(d.clone().into())));
+        records.extend(self.chunks().map(|c| Record::ChunkAdd(c.clone().into())));
+        records.extend(self.volumes().map(|v| Record::Volume {
+            id: v.id,
+            name: v.name.clone(),
+            size: v.size,
+            class: v.class,
+        }));
+        let set = self.properties.list().into_iter().filter(|(_, _, is_default)| !is_default);
+        records.extend(set.map(|(name, value, _)| Record::Property { name: name.into(), value }));
+        records
+    }
+
+    /// Makes a record true. Places that entries refer to are checked at the end, by [`Pool::count_units`].
+    pub(crate) fn apply(&mut self, record: Record) -> Result<(), Contradiction> {
+        match record {
+            Record::Map { volume, unit, count, entry } => {
+                let Some(volume) = self.volume_mut(volume) else {
+                    return Err(Contradiction(format!("an entry of volume {volume}, which does not exist")));
+                };
+                for i in 0..u32::from(count) {
+                    let entry = match entry.is_mapped() && entry.written() != 0 {
+                        true => Entry::new(entry.chunk(), (entry.unit() + i) & 0x3ffff, entry.written()),
+                        false => Entry::NONE,
+                    };
+                    volume.map.set(unit + u64::from(i), entry);
+                }
+            }
+            Record::ChunkAdd(chunk) => {
+                for (i, column) in chunk.columns.iter().enumerate() {
+                    let Some(device) = self.devices.get_mut(column.device.index()).and_then(Option::as_mut) else {
+                        return Err(Contradiction(format!(
+                            "chunk {} on device {}, which is not a member",
+                            chunk.id, column.device
+                        )));
+                    };
+                    let end = column.offset.saturating_add(chunk.stripe);
+                    let below = device.used.range(..end).next_back().map_or(0, |(o, l)| o + l);
+                    if column.offset < RESERVED || end > device.size || below > column.offset {
+                        return Err(Contradiction(format!(
+                            "column {i} of chunk {} lies over something else",
+                            chunk.id
+                        )));
+                    }
+                    device.used.insert(column.offset, chunk.stripe);
+                }
+                self.next_chunk = self.next_chunk.max(chunk.id.0 + 1);
+                // A table indexed by id: an id far beyond the others did not come from us.
+                if chunk.id.index() > self.chunks.len() + (1 << 24) {
+                    return Err(Contradiction(format!("chunk id {} is out of line", chunk.id)));
+                }
+                put(&mut self.chunks, chunk.id.index(), *chunk);
+            }
+            Record::ChunkRemove(id) => {
+                let Some(chunk) = self.chunks.get_mut(id.index()).and_then(Option::take) else {
+                    return Err(Contradiction(format!("chunk {id} goes but was not there")));
+                };
+                for column in &chunk.columns {
+                    if let Some(device) = self.device_mut(column.device) {
+                        device.used.remove(&column.offset);
+                    }
+                }
+            }
+            Record::Volume { id, name, size, class } => {
+                self.next_volume = self.next_volume.max(id.0 + 1);
+                match self.volume_mut(id) {
+                    Some(volume) => (volume.name, volume.size, volume.class) = (name, size, class),
+                    None => {
+                        let map = Map::default();
+                        put(&mut self.volumes, id.index(), Volume { id, name, size, class, map, mapped_units: [0; 2] });
+                    }
+                }
+            }
+            Record::VolumeRemove(id) => {
+                if self.volumes.get_mut(id.index()).and_then(Option::take).is_none() {
+                    return Err(Contradiction(format!("volume {id} goes but was not there")));
+                }
+            }
+            Record::Property { name, value } => {
+                // A property of a later version is not a reason to refuse a pool.
+                let _ = self.properties.set(&name, &value);
+            }
+            Record::Device(mut device) => {
+                if let Some(old) = self.device_mut(device.id) {
+                    device.used = core::mem::take(&mut old.used);
+                    device.counters = old.counters;
+                    (device.written, device.flushed) = (old.written, old.flushed);
+                }
+                put(&mut self.devices, device.id.index(), *device);
+            }
+            Record::Pool { profiles, next_chunk, next_volume } => {
+                self.profiles = profiles;
+                self.next_chunk = self.next_chunk.max(next_chunk);
+                self.next_volume = self.next_volume.max(next_volume);
+            }
+            Record::LeafLine { volume, leaf, chunk, first } => match self.volume_mut(volume) {
+                Some(volume) => volume.map.load_line(leaf, chunk, first),
+                None => return Err(Contradiction(format!("a leaf of volume {volume}, which does not exist"))),
+            },
+            Record::LeafPage { .. } => {} // its page has to be read first: see `assembly`
+        }
+        Ok(())
+    }
+
+    /// Makes the chunks' bitmaps from the maps; every place must exist and have one owner.
+    pub(crate) fn count_units(&mut self) -> Result<(), Contradiction> {
+        let Pool { volumes, chunks, .. } = self;
+        for volume in volumes.iter_mut().flatten() {
+            let mut mapped = [0; 2];
+            for (unit, entry) in volume.map.entries() {
+                let at = |what: &str| Contradiction(format!("unit {unit} of volume {:?} {what}", volume.name));
+                let chunk = chunks.get_mut(entry.chunk().index()).and_then(Option::as_mut);
+                let chunk = chunk.ok_or_else(|| at("is in a chunk that does not exist"))?;
+                if chunk.kind == ChunkType::System || u64::from(entry.unit()) >= chunk.length / UNIT {
+                    return Err(at("is outside its chunk"));
+                }
+                if !chunk.take(entry.unit()) {
+                    return Err(at("is where something else is"));
+                }
+                mapped[chunk.kind as usize] += 1;
+            }
+            volume.mapped_units = mapped;
+        }
+        Ok(())
+    }
+
+    /// Candidates of each chunk that can still be read: false when some content has no copy left.
+    pub fn chunk_available(&self, chunk: &Chunk) -> bool {
+        let copies = chunk.profile.facts().copies as usize;
+        if chunk.profile.facts().parity != 0 {
+            let lost = chunk.columns.iter().filter(|c| !self.is_online(c.device)).count();
+            return lost <= chunk.profile.facts().tolerated_failures as usize;
+        }
+        chunk.columns.chunks(copies.max(1)).all(|set| set.iter().any(|c| self.is_online(c.device)))
+    }
+
+    /// Plans and names a new chunk of this type; nothing is changed yet.
+    pub(crate) fn plan_chunk(&self, kind: ChunkType) -> Result<Chunk, NoSpace> {
+        let holes: Vec<Vec<Hole>> = self.devices().map(free_extents).collect();
+        let online = self.devices().zip(&holes).filter(|(d, _)| d.state == DeviceState::Online);
+        let members: Vec<Member<'_>> = online.map(|(d, holes)| member(d, holes)).collect();
+        let rules = self.rules();
+        let plan = allocator::plan(&rules, self.profiles[kind as usize], kind.into(), &members)?;
+        assert!(self.next_chunk < CHUNKS_MAX);
+        let columns: Vec<Column> = plan.columns.iter().map(|&(device, offset)| Column { device, offset }).collect();
+        let (mut stripe, mut length) = (plan.stripe, plan.length);
+        if length > CHUNK_MAX {
+            let stripes = length / stripe;
+            stripe = round_down(CHUNK_MAX / stripes, UNIT);
+            length = stripe * stripes;
+        }
+        let profile = self.profiles[kind as usize];
+        Ok(Chunk::new(ChunkId(self.next_chunk), kind, profile, stripe, length, columns, plan.spilled))
+    }
+
+    /// Bytes of data and of metadata that future chunks could still hold.
+    pub fn writable(&self) -> [u64; 2] {
+        let holes: Vec<Vec<Hole>> = self.devices().map(free_extents).collect();
+        let online = self.devices().zip(&holes).filter(|(d, _)| d.state == DeviceState::Online);
+        let members: Vec<Member<'_>> = online.map(|(d, holes)| member(d, holes)).collect();
+        let rules = self.rules();
+        [ChunkType::Data, ChunkType::Metadata]
+            .map(|kind| allocator::writable(&rules, self.profiles[kind as usize], kind.into(), &members))
+    }
+
+    fn rules(&self) -> Rules {
+        Rules { mode: self.properties.allocation, ..Rules::default() }
+    }
+}
+
+fn member<'a>(d: &Device, holes: &'a [Hole]) -> Member<'a> {
+    Member {
+        id: d.id,
+        size: d.size,
+        rotational: d.rotational,
+        tiers: d.tiers,
+        hint: d.hint,
+        allocated: d.allocated(),
+        holes,
+    }
+}
+
+fn free_extents(device: &Device) -> Vec<Hole> {
+    let used: Vec<(u64, u64)> = device.used.iter().map(|(&o, &l)| (o, l)).collect();
+    allocator::holes(device.size, &used)
+}

@@ -1,0 +1,123 @@
+//! Properties of a pool: the knobs an operator can turn while it runs.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use crate::allocator::Mode;
+use crate::control::{ControlError, ErrorKind};
+use crate::read_policy::ReadPolicy;
+
+/// Names, in the order of the documentation.
+pub const NAMES: [&str; 4] = ["read_policy", "allocation", "strict", "commit_interval"];
+
+/// Their values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// `read_policy`: which copy answers a read.
+    pub read_policy: ReadPolicy,
+    /// `allocation`: where new chunks go.
+    pub allocation: Mode,
+    /// `commit_interval`, in ms: how long an answered write may be on volatile media only, and its map entry in the
+    /// log only. Raising it saves flushes; a power cut then takes more of what nobody asked to flush.
+    pub commit_interval_ms: u64,
+}
+
+impl Default for Properties {
+    fn default() -> Self {
+        Properties {
+            read_policy: ReadPolicy::default(),
+            allocation: Mode::Tiers { strict: false },
+            commit_interval_ms: 5000,
+        }
+    }
+}
+
+impl Properties {
+    /// Sets one from an operator's words; the empty word is the default. Says what it made of the value when that is
+    /// not what was written.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<Option<String>, ControlError> {
+        let fresh = Properties::default();
+        let usage = |message: String| ControlError::new(ErrorKind::Usage, message);
+        let value = value.trim();
+        match name {
+            "read_policy" if value.is_empty() => self.read_policy = fresh.read_policy,
+            "read_policy" => {
+                let (policy, note) = ReadPolicy::parse(value).map_err(usage)?;
+                self.read_policy = policy;
+                return Ok(note);
+            }
+            "allocation" if value.is_empty() => self.allocation = fresh.allocation,
+            "allocation" => {
+                let mut mode = Mode::parse(value).ok_or_else(|| {
+                    usage(format!(
+                        "allocation {value:?} is unknown; the modes are stock, ssd-metadata-v1, ssd-metadata, \
+                         allocation-hint and tiers"
+                    ))
+                })?;
+                if let (Mode::Tiers { strict }, Mode::Tiers { strict: now }) = (&mut mode, self.allocation) {
+                    *strict |= now;
+                }
+                self.allocation = mode;
+            }
+            "strict" => {
+                let on = match value {
+                    "on" | "yes" | "1" | "true" => true,
+                    "" | "off" | "no" | "0" | "false" => false,
+                    _ => return Err(usage(format!("strict is on or off, not {value:?}"))),
+                };
+                match &mut self.allocation {
+                    Mode::Tiers { strict } => *strict = on,
+                    _ if on => {
+                        return Err(usage("strict belongs to allocation=tiers; set that first".to_string()));
+                    }
+                    _ => {}
+                }
+            }
+            "commit_interval" if value.is_empty() => self.commit_interval_ms = fresh.commit_interval_ms,
+            "commit_interval" => {
+                let ms = value.strip_suffix("ms").map(|n| n.parse()).unwrap_or_else(|| {
+                    value.strip_suffix('s').unwrap_or(value).parse::<u64>().map(|s| s.saturating_mul(1000))
+                });
+                match ms {
+                    Ok(ms @ 100..=300_000) => self.commit_interval_ms = ms,
+                    _ => {
+                        let text = format!("commit_interval is 100ms to 300s, not {value:?}");
+                        return Err(usage(text));
+                    }
+                }
+            }
+            _ => {
+                let text = format!("no property {name:?}; a pool has {}", NAMES.join(", "));
+                return Err(ControlError::new(ErrorKind::NotFound, text));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The value of one, as an operator would write it.
+    pub fn get(&self, name: &str) -> Option<String> {
+        Some(match name {
+            "read_policy" => self.read_policy.value(),
+            "allocation" => self.allocation.name().into(),
+            "strict" => match self.allocation {
+                Mode::Tiers { strict: true } => "on".into(),
+                _ => "off".into(),
+            },
+            "commit_interval" if self.commit_interval_ms % 1000 != 0 => format!("{}ms", self.commit_interval_ms),
+            "commit_interval" => format!("{}s", self.commit_interval_ms / 1000),
+            _ => return None,
+        })
+    }
+
+    /// All: name, value, and whether it is the default.
+    pub fn list(&self) -> Vec<(&'static str, String, bool)> {
+        let fresh = Properties::default();
+        let one = |name| {
+            let value: String = self.get(name).unwrap_or_default();
+            let is_default = fresh.get(name).as_deref() == Some(&value);
+            (name, value, is_default)
+        };
+        NAMES.into_iter().map(one).collect()
+    }
+}

@@ -1,0 +1,150 @@
+//! The queue of one device: neighbours of a batch join, and no more than the device's depth is in flight.
+//!
+//! An I/O is *admitted* when the engine decided it (views of the device change at that moment), *dispatched* when it
+//! leaves as part of a command, *retired* when the command completes. Joining never moves memory: a command is a
+//! chain of I/Os, and the host gathers their buffers.
+//!
+//! ```text
+//!   admitted, one batch:      [64K..128K) [0..64K) [256K..260K) [128K..192K)
+//!   dispatched:               [0..192K) of three I/Os, [256K..260K)
+//! ```
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::request::DeviceOp;
+use crate::slab::Slab;
+use crate::units::{BufRange, ChunkId, DeviceId, Instant, IoId, MIB};
+
+/// What a device command may be at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Commands in flight; the rest waits and may still find neighbours.
+    pub depth: u32,
+    /// Bytes of one command: the largest client request, so that nothing large is ever cut here.
+    pub max_bytes: u64,
+    /// Buffers of one command: half of what one readv takes on Linux (1,024).
+    pub max_segments: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { depth: 256, max_bytes: 32 * MIB, max_segments: 512 }
+    }
+}
+
+/// Who waits for an I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A client's read.
+    Read(u32),
+    /// A client's write, one copy of one piece.
+    Write(u32),
+    /// The edge block that an unaligned write has to read first, or a cleared one to write back.
+    Edge(u32),
+    /// One copy of a group of the log.
+    Log,
+    /// One copy of a page of a checkpoint.
+    Page,
+    /// One superblock.
+    Superblock,
+    /// One device of a client's flush; the I/O's offset is what it covers.
+    Flush,
+    /// One device of a checkpoint's flush; likewise.
+    CheckpointFlush,
+    /// The space of a chunk that goes.
+    Discard(ChunkId),
+}
+
+/// One I/O to one device.
+pub(crate) struct Io {
+    pub(crate) owner: Owner,
+    pub(crate) op: DeviceOp,
+    pub(crate) device: DeviceId,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) buf: BufRange,
+    pub(crate) record: Option<Arc<[u8]>>,
+    /// Where else the same bytes are.
+    pub(crate) set: CopySet,
+    /// The next I/O of the command.
+    pub(crate) next: Option<IoId>,
+    /// When its command was dispatched; only the first I/O's is looked at.
+    pub(crate) issued: Instant,
+}
+
+/// The candidate set an I/O belongs to, and which of it failed already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CopySet {
+    pub(crate) chunk: ChunkId,
+    /// First column of the set.
+    pub(crate) first: u16,
+    /// Which copy this I/O goes to.
+    pub(crate) copy: u8,
+    /// One bit a copy.
+    pub(crate) tried: u8,
+    /// Byte within the column.
+    pub(crate) offset: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct DeviceQueue {
+    waiting: Vec<IoId>,
+    /// Commands in flight.
+    pub(crate) in_flight: u32,
+}
+
+impl DeviceQueue {
+    pub(crate) fn admit(&mut self, io: IoId) {
+        self.waiting.push(io);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Joins neighbours and hands out the first I/O of each command that may leave now.
+    pub(crate) fn dispatch(
+        &mut self,
+        ios: &mut Slab<Io>,
+        limits: &Limits,
+        mut leave: impl FnMut(IoId, u64, &mut Slab<Io>),
+    ) {
+        if self.waiting.len() > 1 {
+            // Stable: I/Os that cannot join stay in the order they came.
+            self.waiting.sort_by_key(|&id| sort_key(&ios[id.0]));
+        }
+        let mut taken = 0;
+        while taken < self.waiting.len() && self.in_flight < limits.depth {
+            let head = self.waiting[taken];
+            let (mut tail, mut len, mut segments) = (head, ios[head.0].len, 1);
+            taken += 1;
+            while let Some(&next) = self.waiting.get(taken) {
+                let (a, b) = (&ios[tail.0], &ios[next.0]);
+                if !joins(a, b) || len + b.len > limits.max_bytes || segments == limits.max_segments {
+                    break;
+                }
+                (len, segments) = (len + b.len, segments + 1);
+                ios[tail.0].next = Some(next);
+                (tail, taken) = (next, taken + 1);
+            }
+            self.in_flight += 1;
+            leave(head, len, ios);
+        }
+        self.waiting.drain(..taken);
+    }
+}
+
+fn sort_key(io: &Io) -> (u8, u64) {
+    match io.op {
+        DeviceOp::Read => (0, io.offset),
+        DeviceOp::Write { fua: false } => (1, io.offset),
+        DeviceOp::Write { fua: true } => (2, io.offset),
+        DeviceOp::Flush | DeviceOp::Discard | DeviceOp::WriteZeroes => (3, 0),
+    }
+}
+
+fn joins(a: &Io, b: &Io) -> bool {
+    let data = matches!(a.op, DeviceOp::Read | DeviceOp::Write { .. });
+    data && a.op == b.op && a.offset + a.len == b.offset
+}

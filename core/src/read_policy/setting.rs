@@ -1,0 +1,156 @@
+//! A policy as an operator writes and reads it.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+
+use crate::units::{BLOCK, DeviceId, KIB};
+
+/// Bytes that `round-robin` reads from one device before it turns to the next; the published default.
+pub const ROUND_ROBIN_BYTES_DEFAULT: u64 = 256 * KIB;
+
+/// How a pool chooses among copies; name and value change together. The sentences are in the [module](super).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ReadPolicy {
+    /// Client id modulo copies: the kernel's default.
+    Pid,
+    /// Expected to answer first: braid's default.
+    #[default]
+    Latency,
+    /// Lowest average since the device appeared; a zero average resets the scan.
+    Latency2021,
+    /// Lowest average since the device appeared; a zero average wins.
+    Latency2024,
+    /// The first device flagged `read_preferred`.
+    Device,
+    /// This device.
+    Devid(DeviceId),
+    /// Another device on every read.
+    RoundRobinV3,
+    /// Another device after so many bytes.
+    RoundRobin {
+        /// Bytes per turn; a multiple of `BLOCK`.
+        bytes: u64,
+    },
+    /// Fewest in flight.
+    Queue,
+}
+
+impl ReadPolicy {
+    /// One of each, in the order they are shown; values at their defaults.
+    pub const ALL: [ReadPolicy; 9] = [
+        ReadPolicy::Pid,
+        ReadPolicy::Latency,
+        ReadPolicy::Latency2021,
+        ReadPolicy::Latency2024,
+        ReadPolicy::Device,
+        ReadPolicy::Devid(DeviceId(0)),
+        ReadPolicy::RoundRobinV3,
+        ReadPolicy::RoundRobin { bytes: ROUND_ROBIN_BYTES_DEFAULT },
+        ReadPolicy::Queue,
+    ];
+
+    /// The word, without a value.
+    pub fn name(&self) -> &'static str {
+        match self {
+            ReadPolicy::Pid => "pid",
+            ReadPolicy::Latency => "latency",
+            ReadPolicy::Latency2021 => "latency-2021",
+            ReadPolicy::Latency2024 => "latency-2024",
+            ReadPolicy::Device => "device",
+            ReadPolicy::Devid(_) => "devid",
+            ReadPolicy::RoundRobinV3 => "roundrobin-v3",
+            ReadPolicy::RoundRobin { .. } => "round-robin",
+            ReadPolicy::Queue => "queue",
+        }
+    }
+
+    /// The word with its value, as [`parse`](Self::parse) takes it: `round-robin:262144`, `devid:3`.
+    pub fn value(&self) -> String {
+        match self {
+            ReadPolicy::Devid(device) => format!("devid:{device}"),
+            ReadPolicy::RoundRobin { bytes } => format!("round-robin:{bytes}"),
+            _ => self.name().to_string(),
+        }
+    }
+
+    /// All policies, the one in force in brackets and with its value; the others with the shape of theirs.
+    pub fn show(current: ReadPolicy) -> String {
+        let words = ReadPolicy::ALL.map(|policy| match policy {
+            _ if policy.name() == current.name() => format!("[{}]", current.value()),
+            ReadPolicy::Devid(_) => "devid:N".to_string(),
+            ReadPolicy::RoundRobin { .. } => "round-robin:BYTES".to_string(),
+            _ => policy.value(),
+        });
+        words.join(" ")
+    }
+
+    /// The policy of this word, with a sentence when the value was adjusted. White space around it is ignored.
+    ///
+    /// Whether device N of `devid:N` exists is for the caller to check.
+    pub fn parse(text: &str) -> Result<(ReadPolicy, Option<String>), String> {
+        let text = text.trim();
+        let (name, value) = match text.split_once(':') {
+            Some((name, value)) => (name, Some(value)),
+            None => (text, None),
+        };
+        match (name, value) {
+            ("round-robin", value) => parse_bytes(value.unwrap_or("-1")),
+            ("devid", value) => parse_device(value.unwrap_or("")),
+            _ => match ReadPolicy::ALL.iter().find(|policy| policy.name() == name) {
+                Some(policy) if value.is_none() => Ok((*policy, None)),
+                Some(_) => Err(format!("read policy '{name}' takes no value; write '{name}'")),
+                None => Err(format!("no read policy is called {name:?}; choose one of: {}", all_words())),
+            },
+        }
+    }
+}
+
+fn parse_device(value: &str) -> Result<(ReadPolicy, Option<String>), String> {
+    match parse_number(value) {
+        Some(id @ 1..=0xffff_ffff) => Ok((ReadPolicy::Devid(DeviceId(id as u32)), None)),
+        _ => Err(format!("read policy 'devid' needs a device id, not {value:?}; write 'devid:1'")),
+    }
+}
+
+/// Bytes per turn: `-1` is the default, odd sizes are rounded up to whole blocks.
+fn parse_bytes(value: &str) -> Result<(ReadPolicy, Option<String>), String> {
+    if value == "-1" {
+        return Ok((ReadPolicy::RoundRobin { bytes: ROUND_ROBIN_BYTES_DEFAULT }, None));
+    }
+    let asked = parse_number(value).filter(|&bytes| bytes > 0);
+    let Some((asked, bytes)) = asked.and_then(|asked| Some((asked, asked.checked_next_multiple_of(BLOCK)?))) else {
+        return Err(format!(
+            "read policy 'round-robin' needs bytes per turn, not {value:?}; write 'round-robin:262144'"
+        ));
+    };
+    let adjusted =
+        (asked != bytes).then(|| format!("round-robin turns are whole blocks: {asked} was rounded up to {bytes}"));
+    Ok((ReadPolicy::RoundRobin { bytes }, adjusted))
+}
+
+/// Digits and nothing else: no sign, no blanks.
+fn parse_number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+fn all_words() -> String {
+    ReadPolicy::ALL
+        .map(|policy| match policy {
+            ReadPolicy::Devid(_) => "devid:N".to_string(),
+            ReadPolicy::RoundRobin { .. } => "round-robin[:BYTES]".to_string(),
+            _ => policy.value(),
+        })
+        .join(", ")
+}
+
+/// The list as the patch set of 2020 printed it, newline included; a policy it did not know puts no word in brackets.
+pub fn show_s0(current: ReadPolicy) -> String {
+    let family = match current {
+        ReadPolicy::Latency2021 | ReadPolicy::Latency2024 => "latency",
+        ReadPolicy::RoundRobinV3 | ReadPolicy::RoundRobin { .. } => "roundrobin",
+        _ => current.name(),
+    };
+    let words = ["pid", "latency", "device", "roundrobin"]
+        .map(|word| if word == family { format!("[{word}]") } else { word.to_string() });
+    words.join(" ") + "\n"
+}
