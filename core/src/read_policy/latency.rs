@@ -27,10 +27,10 @@
 //! one copy that is plainly quicker wins them.
 //!
 //! **Looking again.** Whoever loses collects what the winner costs. Once that is [`PROBE_SHARE`] times its own price, it
-//! is read once: a probe never costs more than a 64th of the time spent reading, be the copy twice or a hundred times
-//! as slow. The price of an idle copy is capped, so that one of [`PROBE_SHARE`] * [`PROBE_PRICE_MAX`] reads reaches it
-//! however bad it was. The fresh sample replaces the old ones, so a copy that recovered is back after one probe. A copy
-//! that owes answers pays its full price: its own answers will tell.
+//! is read once: probes take a 64th of the time spent reading, be the copy twice or fifty times as slow. The price of an
+//! idle copy is capped at [`PROBE_PRICE_MAX`] winners, so that one in 4096 reads looks again however bad it was (a disk
+//! beside NVMe, a hundred times as slow, costs 2.4 % that way). The fresh sample replaces the old ones: a copy that
+//! recovered is back after one probe. A copy that owes answers pays its full price: its own answers will tell.
 //!
 //! **Silence.** A stuck device does not complete and so does not spoil its average; what it owes counts instead, and it
 //! loses as soon as it is quiet for longer than the other copy would need.
@@ -49,7 +49,7 @@ pub const FLASH_GUESS_NS: u64 = 100_000;
 
 /// A run shorter than this is kept together at nearly any price.
 pub const RUN_SHORT: u64 = 256 * KIB;
-/// What a short run may cost more than the best.
+/// How many times the best score a short run may cost.
 const SHORT_RUN_FACTOR: u64 = 8;
 
 /// Winners' time per probe's time.
