@@ -507,6 +507,57 @@ fn a_reactor_can_move_to_its_thread() {
     }
 }
 
+/// A loop device, when this machine lets us make one.
+struct Loop(String);
+
+impl Loop {
+    fn new(size: u64, dir: &std::path::Path) -> Option<Self> {
+        let image = dir.join("loop.img");
+        std::fs::File::create(&image).ok()?.set_len(size).ok()?;
+        let made = std::process::Command::new("/usr/sbin/losetup")
+            .args(["--find", "--show", "--sector-size", "4096"])
+            .arg(&image)
+            .output()
+            .ok()?;
+        made.status.success().then(|| Self(String::from_utf8_lossy(&made.stdout).trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("/usr/sbin/losetup").args(["-d", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_block_device_is_a_disk_too() {
+    for choice in engines() {
+        let mut world = world(choice);
+        let size = 8 << 20;
+        let Some(device) = Loop::new(size, world.dir.path()) else {
+            eprintln!("not tested: no loop device can be made here");
+            return;
+        };
+        let spec = DiskSpec::Path(device.0.clone().into());
+        let (disk, facts) = open(&spec, OpenOptions::default()).unwrap();
+        assert_eq!(
+            (facts.size, facts.logical_block, facts.direct, facts.discard),
+            (size, 4096, true, true),
+            "{facts:?}"
+        );
+        let again = open(&spec, OpenOptions::default()).unwrap_err().to_string();
+        assert!(again.contains("is in use"), "{again}");
+        assert_eq!(crate::backend::probe::probe(&disk).unwrap(), []);
+        let id = world.reactor.add_disk(disk);
+        against_model(&mut world, id, size / BLOCK as u64, 21);
+        world.reactor.remove_disk(id);
+        let image = DiskSpec::Path(world.dir.path().join("loop.img"));
+        let (image, _) = open(&image, OpenOptions::default()).unwrap();
+        let found = crate::backend::probe::probe(&image).unwrap();
+        assert!(found.iter().any(|f| f.what.contains("behind the loop device")), "{found:?}");
+    }
+}
+
 #[test]
 fn errors_of_the_kernel_have_a_meaning() {
     let write = DeviceOp::Write { fua: false };

@@ -481,3 +481,21 @@ impl Drop for Uring {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_blocks_io_uring_is_named() {
+        for (errno, says) in [
+            (libc::EPERM, "io_uring_setup: EPERM ("),
+            (libc::ENOSYS, "io_uring_setup: ENOSYS (this kernel has no io_uring"),
+            (libc::ENOMEM, "ulimit -l"),
+            (libc::EINVAL, "io_uring_setup: Invalid argument"),
+        ] {
+            let text = blocked(&io::Error::from_raw_os_error(errno));
+            assert!(text.contains(says), "{text}");
+        }
+    }
+}
