@@ -1,3 +1,5 @@
 //! Rings, sockets and disks around the engine of braid: core decides, this crate does.
 
+pub mod backend;
 pub mod buffers;
+pub mod reactor;
