@@ -1,3 +1,7 @@
 //! Rings, sockets and disks around the engine of braid: core decides, this crate does.
 
+pub mod aligned;
 pub mod buffers;
+#[cfg(feature = "fuse")]
+pub mod fuse;
+pub mod loopdev;
