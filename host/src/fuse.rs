@@ -16,13 +16,15 @@
 //! - The kernel caches neither content (`FOPEN_DIRECT_IO`) nor pending writes; fsync, and the end of every
 //!   O_SYNC/O_DSYNC write, are real.
 //! - What a share holds in memory is bounded by [`IN_FLIGHT_BYTES_MAX`]; beyond it the session threads stop reading
-//!   and the kernel queues.
+//!   and the kernel queues, opens and stats included, until the pump answers something.
 //!
 //! The file behaves like a block device with a name: O_TRUNC is accepted and does nothing (so `dd of=` and `cp` work),
 //! any other change of its size is refused with EPERM, a write that crosses the end is cut short, one that starts
 //! there is ENOSPC. Shared `mmap` is refused by the kernel (ENODEV).
 //!
-//! Whoever opens or stats the file must not be a thread that serves it: not the pump, not a sink.
+//! Whoever opens or stats the file must not be a thread that serves it: not the pump, not a sink. And no process should
+//! wait for data of a share that it serves: killed while it waits, it stays, because its own descriptors keep the
+//! session alive that would have to answer. `umount -f` ends that.
 
 mod mount;
 
