@@ -14,7 +14,8 @@
 //!   large concurrent direct writes.)
 //! - A [`Call`] that is dropped answers EIO: no application hangs on a request that the pump lost.
 //! - The kernel caches neither content (`FOPEN_DIRECT_IO`) nor pending writes; fsync, and the end of every
-//!   O_SYNC/O_DSYNC write, are real.
+//!   O_SYNC/O_DSYNC write, are real. While an fsync or a punched hole waits for its answer the kernel holds back writes
+//!   to the same file (it locks the inode), so a slow flush is felt by all writers of the share.
 //! - What a share holds in memory is bounded by [`IN_FLIGHT_BYTES_MAX`]; beyond it the session threads stop reading
 //!   and the kernel queues, opens and stats included, until the pump answers something.
 //!
@@ -374,7 +375,10 @@ impl FuseShare {
     pub fn stop(&mut self, how: Stop) -> io::Result<()> {
         let Some(running) = &self.running else { return Ok(()) };
         // Not ours any more when the operator has unmounted it: then nothing is left but to collect the threads.
-        let mounted = mount::at(&self.dir)?.is_some_and(|m| m.device == running.device);
+        // The device number alone does not tell: a mount made since may have got the same. While the session lives, the
+        // number is taken.
+        let mounted = !running.thread.is_finished()
+            && mount::at(&self.dir)?.is_some_and(|m| m.device == running.device && m.fs_type == mount::FS_TYPE);
         match how {
             Stop::IfIdle if mounted => self.unmount_patiently()?,
             Stop::IfIdle => {}
