@@ -3,3 +3,8 @@
 pub mod backend;
 pub mod buffers;
 pub mod reactor;
+pub mod aligned;
+pub mod buffers;
+#[cfg(feature = "fuse")]
+pub mod fuse;
+pub mod loopdev;

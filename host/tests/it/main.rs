@@ -1,0 +1,5 @@
+//! Tests of the host crate against this machine's kernel and tools; one binary, so that one link does.
+
+#[cfg(feature = "fuse")]
+mod fuse;
+mod tools;

@@ -1,0 +1,54 @@
+//! What a test needs from the machine, and what happens when it is not there.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Something that is not everywhere.
+pub(crate) enum Need {
+    /// Effective user 0.
+    Root,
+    /// A file, such as a device node.
+    File(&'static str),
+    /// A program in PATH.
+    Tool(&'static str),
+}
+
+/// True when everything is there. Else prints `SKIP name: needs X`, or panics when BRAID_REQUIRE_TOOLS=1.
+pub(crate) fn have(name: &str, needs: &[Need]) -> bool {
+    let missing: Vec<&str> = needs
+        .iter()
+        .filter_map(|need| match need {
+            // SAFETY: no arguments, always succeeds.
+            Need::Root => (unsafe { libc::geteuid() } != 0).then_some("root"),
+            Need::File(path) => (!Path::new(path).exists()).then_some(*path),
+            Need::Tool(tool) => (!in_path(tool)).then_some(*tool),
+        })
+        .collect();
+    if missing.is_empty() {
+        return true;
+    }
+    let missing = missing.join(", ");
+    assert!(std::env::var("BRAID_REQUIRE_TOOLS").as_deref() != Ok("1"), "{name} needs {missing}");
+    println!("SKIP {name}: needs {missing}");
+    false
+}
+
+fn in_path(tool: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .any(|dir: std::path::PathBuf| dir.join(tool).is_file())
+}
+
+/// Runs a shell line; panics with its output when it fails.
+pub(crate) fn sh(line: &str) -> String {
+    let output = Command::new("sh")
+        .args(["-ec", &format!("PATH=$PATH:/usr/sbin:/sbin\n{line}")])
+        .stdin(Stdio::null())
+        .output()
+        .expect("sh runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "`{line}` failed ({}):\n{text}{errors}", output.status);
+    text
+}
