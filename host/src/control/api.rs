@@ -12,10 +12,11 @@
 //! A success is `{"schema":"braid.status","version":1,"data":…}`, the schema being `braid.` and the route; a failure is
 //! `{"error":{"code","kind","message","hint"}}`. Both are exactly what the command line prints with `-j`.
 //!
-//! What the server has done before a [`Service`] sees a request: the JSON fits the struct, unknown keys
-//! were refused, and the checks have passed names, profiles, policies and tiers. What is left to the
+//! What [`server`](super::server) has done before a [`Service`] sees a request: the JSON fits the struct, unknown keys
+//! were refused, and [`check`](super::check) has passed names, profiles, policies and tiers. What is left to the
 //! service: everything that needs to know the pool.
 
+use super::check;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -91,15 +92,21 @@ pub trait Call: Serialize + DeserializeOwned + Send + 'static {
     const ROUTE: &'static str;
     /// What comes back.
     type Reply: Serialize + DeserializeOwned + Send + 'static;
+    /// What can be judged without knowing the pool; may round values. See [`check`].
+    fn check(&mut self) -> Result<(), ApiError>;
     /// Hands the request to the service.
     fn call(self, service: &dyn Service) -> Result<Self::Reply, ApiError>;
 }
 
 macro_rules! calls {
-    ($($route:literal $method:ident $request:ident -> $reply:ty;)*) => {
+    ($($route:literal $method:ident $request:ident -> $reply:ty $(, $check:path)?;)*) => {
         $(impl Call for $request {
             const ROUTE: &'static str = $route;
             type Reply = $reply;
+            fn check(&mut self) -> Result<(), ApiError> {
+                $($check(self)?;)?
+                Ok(())
+            }
             fn call(self, service: &dyn Service) -> Result<$reply, ApiError> {
                 service.$method(self)
             }
@@ -111,7 +118,7 @@ macro_rules! calls {
 }
 
 calls! {
-    "create" create CreatePool -> Change;
+    "create" create CreatePool -> Change, check::create;
     "destroy" destroy DestroyPool -> Change;
     "import" import ImportPools -> Vec<FoundPool>;
     "export" export ExportPool -> Change;
@@ -120,13 +127,13 @@ calls! {
     "usage" usage Usage -> Vec<PoolUsage>;
     "iostat" iostat IoStat -> IoSnapshot;
     "get" get GetProperties -> Vec<Property>;
-    "set" set SetProperties -> Change;
+    "set" set SetProperties -> Change, check::set;
     "device.list" device_list ListDevices -> Vec<DeviceStatus>;
     "device.scan" device_scan ScanDevices -> Vec<ScannedDevice>;
-    "volume.create" volume_create CreateVolume -> Change;
+    "volume.create" volume_create CreateVolume -> Change, check::volume_create;
     "volume.list" volume_list ListVolumes -> Vec<VolumeInfo>;
-    "volume.resize" volume_resize ResizeVolume -> Change;
-    "volume.rename" volume_rename RenameVolume -> Change;
+    "volume.resize" volume_resize ResizeVolume -> Change, check::volume_resize;
+    "volume.rename" volume_rename RenameVolume -> Change, check::volume_rename;
     "volume.destroy" volume_destroy DestroyVolume -> Change;
     "volume.map" volume_map MapVolume -> Vec<MapExtent>;
     "share" share CreateShare -> ShareInfo;
@@ -358,7 +365,7 @@ pub struct CreatePool {
     /// Profile of metadata, and of braid's own records; by the number of devices when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<ProfileSpec>,
-    /// Allocation mode: one of `check::MODES`; `tiers` when absent.
+    /// Allocation mode: one of [`check::MODES`]; `tiers` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// Fail rather than spill to a tier that is not preferred.
@@ -405,7 +412,7 @@ pub struct NewFiles {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileSpec {
-    /// One of `check::PROFILES`.
+    /// One of [`check::PROFILES`].
     pub profile: String,
     /// Device classes it is meant for, in order of preference; empty = any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
