@@ -8,3 +8,4 @@ pub mod buffers;
 #[cfg(feature = "fuse")]
 pub mod fuse;
 pub mod loopdev;
+pub mod control;

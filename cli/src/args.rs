@@ -1,0 +1,498 @@
+//! The command tree. Help, completions and manual pages all come from here.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+const AFTER_HELP: &str = "\
+FINDING THE DAEMON
+  --socket PATH, else $BRAID_SOCKET, else this user's own: /run/braid/braid.sock (root),
+  $XDG_RUNTIME_DIR/braid/braid.sock or /tmp/braid-UID/braid.sock (others); when that one is not
+  there, the system's /run/braid/braid.sock. Start one with: braid daemon
+
+NAMES
+  A device has a '/' or a scheme (ram:1G); a pool is a plain word; a volume is POOL/NAME.
+  A bare sdb is looked up as pool, then member, then /dev/sdb. Order does not matter.
+
+SIZES
+  10G = 10GiB = 1024^3, 10GB = 1000^3, a plain number is bytes. Output is always 1024-based.
+
+EXIT CODES
+  0 done  1 failed  2 usage  3 daemon not reachable  4 no such object  5 refused for safety
+  (see -f)  130 interrupted.  status --check: 0 healthy  1 degraded  2 unavailable  3 cannot tell
+
+COMING FROM
+  zpool create tank mirror a b     braid create tank -d raid1 /dev/a /dev/b
+  zfs create -V 10G tank/v         braid create -V 10G tank/v
+  btrfs filesystem usage MNT       braid filesystem usage tank  (fi us works)
+  btrfs device stats MNT           braid device stats tank
+  mdadm --detail /dev/md0          braid status tank
+  lvcreate -L 10G -n v vg          braid volume create vg/v 10G";
+
+/// One pool from disks that are not alike, served as block devices
+#[derive(Debug, Parser)]
+#[command(name = "braid", version, infer_subcommands = true, allow_external_subcommands = true)]
+#[command(after_long_help = AFTER_HELP, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// Socket of the daemon
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// JSON: {"schema","version","data"} on stdout, {"error"} on stderr
+    #[arg(short, long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// How a table looks.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct ListFlags {
+    /// No header, TABs between columns
+    #[arg(short = 'H', long)]
+    pub(crate) no_header: bool,
+    /// Exact numbers: bytes and nanoseconds
+    #[arg(short = 'p', long = "parsable", visible_alias = "exact")]
+    pub(crate) exact: bool,
+    /// These columns; +COL adds one, "all" shows every one
+    #[arg(short = 'o', long = "columns", value_name = "COL,...")]
+    pub(crate) columns: Option<String>,
+    /// Sort by a column; -COL descending
+    #[arg(short = 's', long, value_name = "COL", allow_hyphen_values = true)]
+    pub(crate) sort: Option<String>,
+}
+
+impl ListFlags {
+    /// Asked for as a table, not as a report with sentences around it.
+    pub(crate) fn plain(&self) -> bool {
+        self.no_header || self.columns.is_some() || self.sort.is_some()
+    }
+}
+
+/// A listing of one pool or all, once or repeated.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct ListArgs {
+    /// A pool, and seconds between repetitions and their number
+    #[arg(value_name = "POOL] [INTERVAL [COUNT]")]
+    pub(crate) words: Vec<String>,
+    #[command(flatten)]
+    pub(crate) flags: ListFlags,
+}
+
+/// How a change is made.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct ChangeFlags {
+    /// Only say what would be: before -> after
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+    /// Although something could be lost
+    #[arg(short, long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a pool (or with -V a volume)
+    Create(CreateArgs),
+    /// Forget a pool and everything in it
+    Destroy(DestroyArgs),
+    /// Find pools on their devices and open them
+    Import(ImportArgs),
+    /// Close a pool; its devices can go elsewhere
+    Export(ExportArgs),
+    /// Open pools
+    List(PoolListArgs),
+    /// How pools are
+    Status(StatusArgs),
+    /// Where space went
+    #[command(visible_alias = "df")]
+    Usage(ListArgs),
+    /// Operations and bytes a second, by device with -v
+    Iostat(IostatArgs),
+    /// Properties of pools, devices and volumes
+    Get(GetArgs),
+    /// Change properties
+    Set(SetArgs),
+    /// Members of a pool
+    #[command(subcommand, allow_external_subcommands = true)]
+    Device(DeviceCommand),
+    /// Thin volumes
+    #[command(subcommand, allow_external_subcommands = true)]
+    Volume(VolumeCommand),
+    /// As btrfs has it: show, usage, df
+    #[command(subcommand, hide = true, allow_external_subcommands = true)]
+    Filesystem(FilesystemCommand),
+    /// Change the size of a volume
+    Resize(ResizeArgs),
+    /// Serve a volume; prints only its URI or path
+    Share(ShareArgs),
+    /// Stop serving
+    Unshare(UnshareArgs),
+    /// What is served
+    Shares(ListArgs),
+    /// What happened
+    Events(EventsArgs),
+    /// Run the daemon
+    Daemon(DaemonArgs),
+    /// Certificates for NBD over TLS
+    #[command(subcommand)]
+    Tls(TlsCommand),
+    /// Completions for a shell
+    Completions {
+        /// bash, zsh, fish, elvish or powershell
+        shell: clap_complete::Shell,
+    },
+    /// The manual page of braid or of one command (roff)
+    Man {
+        /// Command, such as "volume create"
+        command: Vec<String>,
+    },
+    #[command(subcommand, hide = true)]
+    Internal(InternalCommand),
+    #[command(external_subcommand)]
+    Other(Vec<String>),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CreateArgs {
+    /// Name of the pool and its devices: /dev/sdb, ./disk.img, ram:1G, sdb
+    #[arg(value_name = "POOL DEVICE")]
+    pub(crate) words: Vec<String>,
+    /// Profile of data: single dup raid0 raid1 raid1c3 raid1c4 raid10; raid1@ssd,hdd with classes
+    #[arg(short, long, value_name = "PROFILE", allow_hyphen_values = true)]
+    pub(crate) data: Option<String>,
+    /// Profile of metadata
+    #[arg(short, long, visible_alias = "meta", value_name = "PROFILE")]
+    pub(crate) metadata: Option<String>,
+    /// Class of devices; devices that are only named here become members too
+    #[arg(long, value_name = "CLASS=DEVICE,...")]
+    pub(crate) class: Vec<String>,
+    /// Tier of a chunk type on devices or classes: metadata=0@ssd, data=255@/dev/sdb
+    #[arg(long, value_name = "TYPE=N@WHERE,...")]
+    pub(crate) tier: Vec<String>,
+    /// Make sparse files and use them: 4x2G
+    #[arg(long, value_name = "NxSIZE")]
+    pub(crate) file: Option<String>,
+    /// Folder for --file [default: $XDG_DATA_HOME/braid/POOL]
+    #[arg(long, value_name = "DIR", requires = "file")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Make a volume of this size: create -V 10G tank/v
+    #[arg(short = 'V', value_name = "SIZE")]
+    pub(crate) volume_size: Option<String>,
+    /// Allocation mode: stock ssd-metadata-v1 ssd-metadata allocation-hint tiers
+    #[arg(long)]
+    pub(crate) mode: Option<String>,
+    /// Fail rather than spill to another tier
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Read policy to begin with
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) read_policy: Option<String>,
+    /// Further properties
+    #[arg(short = 'o', long = "option", value_name = "NAME=VALUE")]
+    pub(crate) option: Vec<String>,
+    #[command(flatten)]
+    pub(crate) change: ChangeFlags,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DestroyArgs {
+    /// Pool, or POOL/VOLUME
+    pub(crate) name: String,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) change: ChangeFlags,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ImportArgs {
+    /// Names or uuids of pools to open, and devices to search; without a name pools are only listed
+    #[arg(value_name = "POOL|DEVICE")]
+    pub(crate) words: Vec<String>,
+    /// Open all pools that are found
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    /// Search this folder
+    #[arg(short = 'd', long = "dir", value_name = "DIR")]
+    pub(crate) directories: Vec<PathBuf>,
+    /// Open it under this name
+    #[arg(long = "as", value_name = "NAME")]
+    pub(crate) rename: Option<String>,
+    #[command(flatten)]
+    pub(crate) change: ChangeFlags,
+    #[command(flatten)]
+    pub(crate) flags: ListFlags,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ExportArgs {
+    /// Pool
+    pub(crate) pool: String,
+    #[command(flatten)]
+    pub(crate) change: ChangeFlags,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PoolListArgs {
+    /// What to list: pool, volume
+    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "pool")]
+    pub(crate) kind: ListKind,
+    #[command(flatten)]
+    pub(crate) list: ListArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ListKind {
+    #[value(alias = "pools", alias = "filesystem")]
+    Pool,
+    #[value(alias = "volumes", alias = "vol")]
+    Volume,
+}
+
+#[derive(Args, Debug, Default)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) list: ListArgs,
+    /// More: identities, tiers, paths
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// Only pools with something wrong
+    #[arg(short = 'x', long)]
+    pub(crate) unhealthy: bool,
+    /// One line and an exit code: 0 healthy 1 degraded 2 unavailable 3 cannot tell
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct IostatArgs {
+    #[command(flatten)]
+    pub(crate) list: ListArgs,
+    /// By device
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// Mean waits (they are always there; accepted for habit)
+    #[arg(short = 'l')]
+    pub(crate) latency: bool,
+    /// I/Os in flight
+    #[arg(short = 'q')]
+    pub(crate) queue: bool,
+    /// Leave the since-start line out (it only comes without an interval; accepted for habit)
+    #[arg(short = 'y')]
+    pub(crate) no_first: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct GetArgs {
+    /// Properties separated by commas, or all; then pools, POOL/VOLUME, or a pool and devices
+    #[arg(value_name = "PROPERTY|all", required = true)]
+    pub(crate) words: Vec<String>,
+    #[command(flatten)]
+    pub(crate) flags: ListFlags,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SetArgs {
+    /// NAME=VALUE, and what to change: a pool, POOL/VOLUME, or a pool and devices
+    #[arg(value_name = "NAME=VALUE|TARGET", required = true)]
+    pub(crate) words: Vec<String>,
+    #[command(flatten)]
+    pub(crate) change: ChangeFlags,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeviceCommand {
+    /// Members
+    List(ListArgs),
+    /// Error counters of members
+    Stats(StatsArgs),
+    /// Space on members
+    Usage(ListArgs),
+    /// What could be a member
+    Scan(ScanArgs),
+    /// Change properties: class=ssd tier.metadata=0 rotational=off read_preferred=on
+    Set(SetArgs),
+    /// Properties of members
+    Get(GetArgs),
+    #[command(external_subcommand)]
+    Other(Vec<String>),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct StatsArgs {
+    #[command(flatten)]
+    pub(crate) list: ListArgs,
+    /// Exit 1 when a counter is not zero
+    #[arg(short, long)]
+    pub(crate) check: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ScanArgs {
+    /// Only these
+    pub(crate) devices: Vec<String>,
+    #[command(flatten)]
+    pub(crate) flags: ListFlags,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum VolumeCommand {
+    /// Make a thin volume: volume create tank/vm0 100G
+    Create(VolumeCreateArgs),
+    /// Volumes
+    List(ListArgs),
+    /// Change the size of a volume
+    Resize(ResizeArgs),
+    /// Give a volume another name
+    Rename(RenameArgs),
+    /// Forget a volume and its content
+    Destroy(DestroyArgs),
+    /// Change properties
+    Set(SetArgs),
+    /// Properties
+    Get(GetArgs),
+    /// Where its content is
+    Map(MapArgs),
+    #[command(external_subcommand)]
+    Other(Vec<String>),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct VolumeCreateArgs {
+    /// POOL/NAME and its size, such as 100G
+    #[arg(value_name = "POOL/NAME|SIZE", required = true)]
+    pub(crate) words: Vec<String>,
+    /// What its writes count as: auto, metadata, data
+    #[arg(long)]
+    pub(crate) class: Option<String>,
+    #[command(flatten)]
+    pub(crate) change: ChangeFlags,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ResizeArgs {
+    /// POOL/NAME and the new size, or +SIZE to add
+    #[arg(value_name = "POOL/NAME|SIZE", required = true, allow_hyphen_values = true)]
+    pub(crate) words: Vec<String>,
+    #[command(flatten)]
+    pub(crate) change: ChangeFlags,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RenameArgs {
+    /// POOL/NAME
+    pub(crate) volume: String,
+    /// New name, with or without the pool
+    pub(crate) to: String,
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct MapArgs {
+    /// POOL/NAME
+    pub(crate) volume: String,
+    #[command(flatten)]
+    pub(crate) flags: ListFlags,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FilesystemCommand {
+    /// As status
+    Show(StatusArgs),
+    /// As usage
+    #[command(alias = "df")]
+    Usage(ListArgs),
+    #[command(external_subcommand)]
+    Other(Vec<String>),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ShareArgs {
+    /// POOL/NAME
+    pub(crate) volume: String,
+    /// nbd: network block device; fuse: a file; loop: a kernel block device (root)
+    pub(crate) kind: String,
+    /// NBD on a Unix socket, at this path or at the daemon's own (default)
+    #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "", require_equals = true)]
+    pub(crate) unix: Option<String>,
+    /// NBD on TCP [default: 127.0.0.1:10809]
+    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:10809")]
+    #[arg(conflicts_with = "unix")]
+    pub(crate) tcp: Option<String>,
+    /// TLS: require, allow or off
+    #[arg(long, value_name = "MODE", default_value = "off")]
+    pub(crate) tls: String,
+    /// Folder with the certificates of: braid tls init
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tls_certificates: Option<PathBuf>,
+    /// Refuse writes
+    #[arg(short, long, visible_alias = "ro")]
+    pub(crate) read_only: bool,
+    /// Several connections at once (always possible; accepted for habit)
+    #[arg(long, hide = true)]
+    pub(crate) multi_conn: bool,
+    /// Print the URI (always done; accepted for habit)
+    #[arg(long, hide = true)]
+    pub(crate) print_uri: bool,
+    /// Run a command with $uri set, then unshare; exits as the command does
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) run: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct UnshareArgs {
+    /// POOL/NAME, a URI, a path, or a share's id
+    pub(crate) target: String,
+    /// Only shares of this kind
+    pub(crate) kind: Option<String>,
+    #[command(flatten)]
+    pub(crate) change: ChangeFlags,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct EventsArgs {
+    #[command(flatten)]
+    pub(crate) list: ListArgs,
+    /// Wait for more
+    #[arg(long, visible_alias = "follow")]
+    pub(crate) watch: bool,
+    /// Only the newest
+    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 0)]
+    pub(crate) lines: u32,
+}
+
+#[derive(Args, Debug, Default)]
+pub(crate) struct DaemonArgs {
+    /// Stay in the foreground (it always does; accepted for habit)
+    #[arg(long)]
+    pub(crate) foreground: bool,
+    /// Say more in the log: info, debug, or module=level,...
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub(crate) log: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TlsCommand {
+    /// Make an authority, a server and a client certificate
+    Init {
+        /// Folder [default: /etc/braid/tls (root) or $XDG_CONFIG_HOME/braid/tls]
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+        /// Names and addresses of the server
+        #[arg(long = "name", value_name = "NAME", default_values_t = ["localhost".to_string(), "127.0.0.1".to_string(), "::1".to_string()])]
+        names: Vec<String>,
+        /// Replace what is there
+        #[arg(short, long)]
+        force: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum InternalCommand {
+    /// Write all manual pages
+    Man {
+        /// Folder
+        dir: PathBuf,
+    },
+}

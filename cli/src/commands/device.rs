@@ -1,0 +1,74 @@
+//! `device`: members, their errors, their space, and what could become one.
+
+use super::status::{DEVICES, yes_no};
+use super::{Context, Outcome, pool, property};
+use crate::args::{DeviceCommand, ListArgs, ScanArgs, StatsArgs};
+use crate::foreign;
+use crate::render::table::{Cell, Column, extra, shown, table};
+use crate::resolve;
+use braid_host::control::api::*;
+use std::cell::Cell as Mutable;
+
+pub(crate) fn device(context: &Context, command: DeviceCommand, commands: &[String]) -> Outcome {
+    match command {
+        DeviceCommand::List(args) => list(context, args),
+        DeviceCommand::Stats(args) => stats(context, args),
+        DeviceCommand::Usage(args) => pool::usage(context, args),
+        DeviceCommand::Scan(args) => scan(context, args),
+        DeviceCommand::Set(args) => property::set(context, args),
+        DeviceCommand::Get(args) => property::get(context, args),
+        DeviceCommand::Other(words) => Err(foreign::unknown_device(&words, commands)),
+    }
+}
+
+fn list(context: &Context, args: ListArgs) -> Outcome {
+    let (pool, interval) = resolve::pool_and_interval(&args.words)?;
+    let mut flags = args.flags;
+    flags.columns.get_or_insert_with(|| "pool,id,name,class,state,size,alloc,tiers,path,note".into());
+    context.repeat(interval, || ListDevices { pool: pool.clone() }, |devices| table(devices, DEVICES, &flags))
+}
+
+fn stats(context: &Context, args: StatsArgs) -> Outcome {
+    let (pool, interval) = resolve::pool_and_interval(&args.list.words)?;
+    let mut flags = args.list.flags;
+    flags.columns.get_or_insert_with(|| "pool,id,name,read,write,cksum,slow".into());
+    let clean = Mutable::new(true);
+    if context.json && args.check {
+        let devices = context.client.call(ListDevices { pool })?;
+        super::print(&crate::render::json::<ListDevices>(&devices, false));
+        return Ok(u8::from(!devices.iter().all(no_errors)));
+    }
+    let code = context.repeat(
+        interval,
+        || ListDevices { pool: pool.clone() },
+        |devices| {
+            clean.set(devices.iter().all(no_errors));
+            table(devices, DEVICES, &flags)
+        },
+    )?;
+    Ok(if args.check && !clean.get() { 1 } else { code })
+}
+
+fn no_errors(d: &DeviceStatus) -> bool {
+    d.read_errors == 0 && d.write_errors == 0 && d.checksum_errors == 0
+}
+
+fn scan(context: &Context, args: ScanArgs) -> Outcome {
+    let mut paths = Vec::new();
+    for word in &args.devices {
+        paths.extend(resolve::device_list(word)?);
+    }
+    context.show(ScanDevices { paths }, |found| table(found, SCANNED, &args.flags))
+}
+
+const SCANNED: &[Column<ScannedDevice>] = &[
+    shown("path", |d| Cell::text(&d.path)),
+    shown("size", |d| Cell::Bytes(d.size_bytes)),
+    shown("class", |d| Cell::text(&d.class)),
+    shown("usable", |d| Cell::text(yes_no(d.usable))),
+    shown("content", |d| Cell::maybe(&d.content)),
+    extra("pool", |d| Cell::maybe(&d.pool)),
+    extra("rotational", |d| Cell::text(yes_no(d.rotational))),
+    shown("model", |d| Cell::maybe(&d.model)),
+    extra("serial", |d| Cell::maybe(&d.serial)),
+];

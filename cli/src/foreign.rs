@@ -1,0 +1,255 @@
+//! Words from elsewhere: what people type who come from zpool, btrfs, mdadm or lvm, and what braid will have one day.
+//!
+//! A hint is exit 2 and names the command that was probably meant. What is designed but not there yet is exit 1 and
+//! one clear sentence: the command was right, this version is too young.
+
+use braid_host::control::api::ApiError;
+use braid_host::control::check;
+
+/// Commands that the design has and this version has not, with what they are about.
+const NOT_YET: &[(&str, &str)] = &[
+    ("add", "adding a device to a pool"),
+    ("attach", "adding a mirror"),
+    ("balance", "moving chunks (balance)"),
+    ("bench", "benchmarks"),
+    ("check", "checking a pool offline"),
+    ("clear", "clearing error counters"),
+    ("config", "the configuration file"),
+    ("debug", "debug bundles"),
+    ("detach", "removing a mirror"),
+    ("doctor", "the check of the machine"),
+    ("drain", "emptying a device"),
+    ("dump-super", "dumping superblocks"),
+    ("evacuate", "emptying a device"),
+    ("heat", "the heat map"),
+    ("history", "the history of commands"),
+    ("inspect-internal", "looking into a pool's records"),
+    ("jobs", "long jobs"),
+    ("label", "labelling devices"),
+    ("offline", "taking a device out of service"),
+    ("online", "bringing a device back"),
+    ("rebuild", "rebuilding"),
+    ("remove", "removing a device"),
+    ("rename", "renaming a pool"),
+    ("replace", "replacing a device"),
+    ("report", "reports"),
+    ("resilver", "rebuilding"),
+    ("resize-device", "resizing a device"),
+    ("scrub", "scrubbing"),
+    ("sim", "the simulator on the command line"),
+    ("snapshot", "snapshots"),
+    ("top", "the live view"),
+    ("trace", "traces"),
+    ("trim", "trimming devices"),
+    ("upgrade", "upgrading the format"),
+    ("wait", "waiting for jobs"),
+];
+
+/// The same for `braid device …`.
+const DEVICE_NOT_YET: &[(&str, &str)] = &[
+    ("add", "adding a device to a pool"),
+    ("delete", "removing a device"),
+    ("evacuate", "emptying a device"),
+    ("offline", "taking a device out of service"),
+    ("online", "bringing a device back"),
+    ("probe", "measuring a device"),
+    ("ready", "waiting for devices"),
+    ("remove", "removing a device"),
+    ("replace", "replacing a device"),
+    ("resize", "resizing a device"),
+];
+
+/// Words of `zpool create` between the pool and the devices, and the profile that does the same.
+const VDEV_WORDS: &[(&str, &str)] = &[
+    ("mirror", "raid1"),
+    ("raidz", "raid5"),
+    ("raidz1", "raid5"),
+    ("raidz2", "raid6"),
+    ("raidz3", "raid1c4"),
+    ("draid", "raid5"),
+    ("draid1", "raid5"),
+    ("draid2", "raid6"),
+    ("draid3", "raid1c4"),
+    ("stripe", "raid0"),
+    ("spare", ""),
+    ("log", ""),
+    ("cache", ""),
+    ("special", ""),
+    ("dedup", ""),
+];
+
+fn meant(code: &str, why: &str, command: impl std::fmt::Display) -> ApiError {
+    ApiError::usage(code, why.to_string()).hint(format!("you may mean: {command}"))
+}
+
+/// Looks at the words before they are parsed: grammars that are wrong from the first word on.
+pub(crate) fn hint(words: &[String]) -> Option<ApiError> {
+    let first = words.first()?.as_str();
+    let rest: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
+    let names = || rest.iter().filter(|w| !w.starts_with('-')).copied().collect::<Vec<_>>();
+    let pool = || names().first().map_or("tank", |n| n.rsplit('/').next().unwrap_or(n)).to_string();
+    match first {
+        "create" if !rest.contains(&"-V") => vdevs(&rest),
+        "zpool" | "zfs" | "btrfs" => {
+            Some(meant("grammar.foreign", "braid is one command", format!("braid {}", rest.join(" "))))
+        }
+        "--detail" | "-D" | "--misc" | "--query" | "-Q" => {
+            Some(meant("grammar.foreign", "braid has no modes as mdadm has", format!("braid status {}", pool())))
+        }
+        "--examine" | "-E" => Some(meant("grammar.foreign", "braid has no modes as mdadm has", "braid device scan")),
+        "--create" | "-C" | "--build" => {
+            let command = "braid create tank -d raid1 /dev/sda /dev/sdb";
+            Some(meant("grammar.foreign", "braid has no modes as mdadm has", command))
+        }
+        "--assemble" | "-A" => Some(meant("grammar.foreign", "braid has no modes as mdadm has", "braid import -a")),
+        "--stop" | "-S" => {
+            Some(meant("grammar.foreign", "braid has no modes as mdadm has", format!("braid export {}", pool())))
+        }
+        "mdadm" => hint(&words[1..]).or_else(|| Some(meant("grammar.foreign", "braid is not mdadm", "braid help"))),
+        "lvcreate" => Some(lvcreate(&rest)),
+        "lvs" | "lvdisplay" => Some(meant("grammar.foreign", "braid is one command", "braid volume list")),
+        "vgs" | "vgdisplay" => Some(meant("grammar.foreign", "braid is one command", "braid list")),
+        "pvs" | "pvdisplay" => Some(meant("grammar.foreign", "braid is one command", "braid device list")),
+        "pvcreate" => Some(meant("grammar.foreign", "devices need no preparation", "braid create tank DEVICE...")),
+        "vgcreate" => {
+            Some(meant("grammar.foreign", "braid is one command", format!("braid create {}", rest.join(" "))))
+        }
+        "lvresize" | "lvextend" => {
+            let size = option(&rest, &["-L", "--size"]).unwrap_or("+5G");
+            let volume = names().into_iter().find(|n| n.contains('/') && *n != size).unwrap_or("tank/v");
+            Some(meant("grammar.foreign", "braid is one command", format!("braid resize {volume} {size}")))
+        }
+        "lvremove" => {
+            Some(meant("grammar.foreign", "braid is one command", format!("braid volume destroy {}", rest.join(" "))))
+        }
+        _ => None,
+    }
+}
+
+fn option<'a>(words: &[&'a str], names: &[&str]) -> Option<&'a str> {
+    let at = words.iter().position(|w| names.contains(w))?;
+    words.get(at + 1).copied()
+}
+
+fn lvcreate(words: &[&str]) -> ApiError {
+    let size = option(words, &["-L", "--size"]).unwrap_or("10G");
+    let name = option(words, &["-n", "--name"]).unwrap_or("v");
+    let group = words.last().filter(|w| !w.starts_with('-') && **w != size && **w != name).unwrap_or(&"tank");
+    meant(
+        "grammar.foreign",
+        "volumes are made with a noun and a verb",
+        format!("braid volume create {group}/{name} {size}"),
+    )
+}
+
+/// `create tank mirror sda sdb`: vdevs, which braid has not.
+fn vdevs(words: &[&str]) -> Option<ApiError> {
+    let row = |w: &&str| VDEV_WORDS.iter().find(|(word, _)| word == w);
+    let (at, (_, profile)) = words.iter().enumerate().skip(1).find_map(|(i, w)| row(w).map(|r| (i, r)))?;
+    // The value of an option, such as `-d mirror`, has its own error.
+    if words[at - 1].starts_with('-') {
+        return None;
+    }
+    let plain: Vec<&str> = words.iter().filter(|w| !w.starts_with('-') && row(w).is_none()).copied().collect();
+    let (pool, devices) = plain.split_first()?;
+    let devices: Vec<String> = devices
+        .iter()
+        .map(|d| if crate::resolve::is_device(d) { d.to_string() } else { format!("/dev/{d}") })
+        .collect();
+    let mut command = format!("braid create {pool}");
+    match *profile {
+        "" => command.push_str(&format!(" {} (and --class or --tier say what is for metadata)", devices.join(" "))),
+        profile => command.push_str(&format!(" -d {profile} {}", devices.join(" "))),
+    }
+    Some(meant("grammar.vdev", "braid has no vdevs: a pool has one profile, each chunk picks its devices", command))
+}
+
+/// A first word that is no command.
+pub(crate) fn unknown(words: &[String], commands: &[String]) -> ApiError {
+    unknown_in("braid", words, commands, NOT_YET)
+}
+
+/// As [`unknown`], for `braid device …`.
+pub(crate) fn unknown_device(words: &[String], commands: &[String]) -> ApiError {
+    unknown_in("braid device", words, commands, DEVICE_NOT_YET)
+}
+
+/// As [`unknown`], for groups of which nothing is missing.
+pub(crate) fn unknown_group(group: &str, words: &[String], commands: &[String]) -> ApiError {
+    unknown_in(group, words, commands, &[])
+}
+
+fn unknown_in(group: &str, words: &[String], commands: &[String], not_yet: &[(&str, &str)]) -> ApiError {
+    let word = words.first().map_or("", String::as_str);
+    if let Some((_, what)) = not_yet.iter().find(|(name, _)| *name == word) {
+        return too_young(what);
+    }
+    let candidates: Vec<&str> = commands.iter().map(String::as_str).filter(|c| c.starts_with(word)).collect();
+    let young: Vec<&(&str, &str)> = not_yet.iter().filter(|(name, _)| name.starts_with(word)).collect();
+    match (candidates.as_slice(), young.as_slice()) {
+        ([], [(_, what)]) => return too_young(what),
+        ([], []) => {}
+        _ => {
+            let names: Vec<&str> = candidates.into_iter().chain(young.iter().map(|(name, _)| *name)).collect();
+            let message = format!("'{group} {word}' could be {}", names.join(", "));
+            return ApiError::usage("command.ambiguous", message);
+        }
+    }
+    let names: Vec<&str> = commands.iter().map(String::as_str).collect();
+    let error = ApiError::usage("command.unknown", format!("there is no command '{group} {word}'"));
+    match check::nearest(word, &names) {
+        Some(near) => error.hint(format!("you may mean: {group} {near}")),
+        None => error.hint(format!("see what there is with: {group} --help")),
+    }
+}
+
+fn too_young(what: &str) -> ApiError {
+    ApiError::failed("not_yet", format!("{what} is not there yet in this version of braid"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_grammar_gets_the_command_that_was_meant() {
+        for (typed, command) in [
+            ("create tank mirror sda sdb", "braid create tank -d raid1 /dev/sda /dev/sdb"),
+            ("create tank raidz2 /dev/sda /dev/sdb /dev/sdc", "braid create tank -d raid6 /dev/sda /dev/sdb /dev/sdc"),
+            ("create -f tank raidz sda sdb", "braid create tank -d raid5 /dev/sda /dev/sdb"),
+            ("zpool status -x", "braid status -x"),
+            ("btrfs fi show", "braid fi show"),
+            ("--detail /dev/md/tank", "braid status tank"),
+            ("mdadm --detail tank", "braid status tank"),
+            ("--assemble --scan", "braid import -a"),
+            ("lvcreate -L 10G -n v vg", "braid volume create vg/v 10G"),
+            ("lvextend -L +5G vg/v", "braid resize vg/v +5G"),
+            ("lvs", "braid volume list"),
+        ] {
+            let words: Vec<String> = typed.split(' ').map(String::from).collect();
+            let error = hint(&words).unwrap_or_else(|| panic!("{typed}: no hint"));
+            assert_eq!(error.kind.exit_code(), 2);
+            assert_eq!(error.hint.as_deref(), Some(format!("you may mean: {command}").as_str()), "{typed}");
+        }
+        for typed in ["create tank -d mirror /dev/sda", "create -V 10G tank/log", "create mirror /dev/sda", "status"] {
+            let words: Vec<String> = typed.split(' ').map(String::from).collect();
+            assert_eq!(hint(&words), None, "{typed}");
+        }
+    }
+
+    #[test]
+    fn unknown_words_and_words_too_early() {
+        let commands: Vec<String> = ["status", "share", "shares", "unshare", "list"].map(String::from).into();
+        for (word, code, exit) in [
+            ("scrub", "not_yet", 1),
+            ("scr", "not_yet", 1),
+            ("sha", "command.ambiguous", 2),
+            ("re", "command.ambiguous", 2),
+            ("lisst", "command.unknown", 2),
+            ("xyzzy", "command.unknown", 2),
+        ] {
+            let error = unknown(&[word.to_string()], &commands);
+            assert_eq!((error.code.as_str(), error.kind.exit_code()), (code, exit), "{word}");
+        }
+    }
+}

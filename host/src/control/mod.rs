@@ -1,0 +1,11 @@
+//! The control plane: one Unix socket, HTTP and JSON, the command line as its only client.
+//!
+//! * [`api`]: what can be asked and answered; the wire format.
+//! * [`check`]: what of it can be judged without knowing the pool.
+//! * [`server`]: the socket, its permissions, the routes.
+//! * [`size`]: sizes as people write them.
+
+pub mod api;
+pub mod check;
+pub mod server;
+pub mod size;
