@@ -7,6 +7,7 @@
 //! This body is the simple one: every buffer is its own mapping-sized allocation and its whole length counts.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::null_mut;
 
 use braid_core::units::{BLOCK, BufId, BufRange, round_up};
 
@@ -36,10 +37,7 @@ impl Buffers {
             return None;
         }
         let layout = Layout::from_size_align(size, BLOCK as usize).ok()?;
-        let memory = unsafe { alloc_zeroed(layout) };
-        if memory.is_null() {
-            return None;
-        }
+        let memory = take(layout)?;
         self.used += size;
         let index = self.free.pop().unwrap_or(self.slots.len() as u32);
         if index as usize == self.slots.len() {
@@ -51,7 +49,7 @@ impl Buffers {
     /// Gives it back.
     pub fn free(&mut self, id: BufId) {
         let (memory, layout) = self.slots[id.index()].take().expect("a live buffer");
-        unsafe { dealloc(memory, layout) };
+        give(memory, layout);
         self.used -= layout.size();
         self.free.push(id.0);
     }
@@ -76,7 +74,25 @@ impl Buffers {
 impl Drop for Buffers {
     fn drop(&mut self) {
         for (memory, layout) in self.slots.drain(..).flatten() {
-            unsafe { dealloc(memory, layout) };
+            give(memory, layout);
         }
+    }
+}
+
+fn take(layout: Layout) -> Option<*mut u8> {
+    if layout.size() <= SLAB_MAX {
+        let memory = unsafe { alloc_zeroed(layout) };
+        return (!memory.is_null()).then_some(memory);
+    }
+    let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let memory = unsafe { libc::mmap(null_mut(), layout.size(), prot, flags, -1, 0) };
+    (memory != libc::MAP_FAILED).then_some(memory.cast())
+}
+
+fn give(memory: *mut u8, layout: Layout) {
+    if layout.size() <= SLAB_MAX {
+        unsafe { dealloc(memory, layout) }
+    } else {
+        unsafe { libc::munmap(memory.cast(), layout.size()) };
     }
 }
