@@ -1,77 +1,95 @@
 //! Memory that a disk can read and write directly: aligned to one block.
 
-use std::alloc::{Layout, alloc, dealloc};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use braid_core::units::BLOCK;
 
-const ALIGN: usize = BLOCK as usize;
+/// Largest buffer at all: offsets in a `BufRange` are 32 bits wide, and no protocol of ours allows more.
+pub const BUFFER_MAX: usize = 1 << 30;
 
-/// Bytes aligned to [`BLOCK`], initialised, owned.
+const PAGE: usize = BLOCK as usize;
+
+/// Heap memory aligned to 4 KiB, always initialised; what other threads fill and hand over.
 pub struct AlignedBox {
-    ptr: NonNull<u8>,
-    len: usize,
+    pub(crate) base: NonNull<u8>,
+    pub(crate) len: usize,
+    pub(crate) cap: usize,
 }
 
-// SAFETY: plain memory with one owner.
+// SAFETY: unique ownership of plain bytes, as for Box<[u8]>.
 unsafe impl Send for AlignedBox {}
-// SAFETY: shared access only reads.
+// SAFETY: as above.
 unsafe impl Sync for AlignedBox {}
 
 impl AlignedBox {
-    /// `len` zero bytes, or None when there is no memory for them.
-    pub fn zeroed(len: usize) -> Option<AlignedBox> {
-        Self::envelope(0, &[], len)
+    fn layout(cap: usize) -> std::alloc::Layout {
+        std::alloc::Layout::from_size_align(cap, PAGE).expect("capacity was checked")
+    }
+
+    fn allocate(len: usize) -> Self {
+        assert!(len <= BUFFER_MAX, "{len} bytes is more than one buffer may have");
+        let cap = len.max(1).next_multiple_of(PAGE);
+        // SAFETY: the layout has a size above zero.
+        let base = unsafe { std::alloc::alloc(Self::layout(cap)) };
+        let Some(base) = NonNull::new(base) else { std::alloc::handle_alloc_error(Self::layout(cap)) };
+        Self { base, len, cap }
+    }
+
+    /// `len` zero bytes.
+    pub fn zeroed(len: usize) -> Self {
+        let new = Self::allocate(len);
+        // SAFETY: `cap` bytes were just allocated there.
+        unsafe { new.base.as_ptr().write_bytes(0, new.cap) };
+        new
     }
 
     /// `len` bytes with `payload` at `lead`, zeros around it. The payload is written once and not cleared before:
-    /// clearing 1 MiB first is as dear as copying it. None when it does not fit or there is no memory.
-    pub fn envelope(lead: usize, payload: &[u8], len: usize) -> Option<AlignedBox> {
-        let end = lead.checked_add(payload.len())?;
-        if end > len {
-            return None;
+    /// clearing 1 MiB first is as dear as copying it. None when it does not fit.
+    pub fn envelope(lead: usize, payload: &[u8], len: usize) -> Option<Self> {
+        let end = lead.checked_add(payload.len()).filter(|&end| end <= len && len <= BUFFER_MAX)?;
+        let new = Self::allocate(len);
+        // SAFETY: the three writes cover `0..cap` exactly, and fresh memory cannot overlap with the payload.
+        unsafe {
+            let base = new.base.as_ptr();
+            base.write_bytes(0, lead);
+            base.add(lead).copy_from_nonoverlapping(payload.as_ptr(), payload.len());
+            base.add(end).write_bytes(0, new.cap - end);
         }
-        let layout = layout(len)?;
-        // SAFETY: the layout is never of size 0; the three writes cover 0..len exactly and the new memory cannot
-        // overlap with the payload.
-        let ptr = unsafe {
-            let ptr = NonNull::new(alloc(layout))?;
-            ptr.write_bytes(0, lead);
-            ptr.add(lead).copy_from_nonoverlapping(NonNull::from(payload).cast(), payload.len());
-            ptr.add(end).write_bytes(0, len - end);
-            ptr
-        };
-        Some(AlignedBox { ptr, len })
+        Some(new)
     }
-}
 
-/// At least one block, so that an empty box needs no special case.
-fn layout(len: usize) -> Option<Layout> {
-    Layout::from_size_align(len.max(ALIGN), ALIGN).ok()
-}
-
-impl Drop for AlignedBox {
-    fn drop(&mut self) {
-        if let Some(layout) = layout(self.len) {
-            // SAFETY: allocated with the same layout.
-            unsafe { dealloc(self.ptr.as_ptr(), layout) }
+    /// A copy of `bytes`.
+    pub fn copy_of(bytes: &[u8]) -> Self {
+        let new = Self::allocate(bytes.len());
+        // SAFETY: fresh memory of `cap >= bytes.len()` bytes; the tail is cleared so that all of it is initialised.
+        unsafe {
+            new.base.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            new.base.as_ptr().add(bytes.len()).write_bytes(0, new.cap - bytes.len());
         }
+        new
     }
 }
 
 impl Deref for AlignedBox {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: ptr..ptr+len is ours and initialised.
-        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+        // SAFETY: `len <= cap` initialised bytes that this box owns.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for AlignedBox {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for deref, and we are borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+        // SAFETY: as for `deref`, and the box is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for AlignedBox {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `allocate` with the same layout.
+        unsafe { std::alloc::dealloc(self.base.as_ptr(), Self::layout(self.cap)) };
     }
 }
 
@@ -90,7 +108,7 @@ mod tests {
         for (lead, payload, len) in [(0, 0, 0), (0, 0, 1), (0, 4096, 4096), (4095, 2, 8192), (17, 5000, 8192)] {
             let bytes = vec![0xa5; payload];
             let b = AlignedBox::envelope(lead, &bytes, len).unwrap();
-            assert_eq!((b.len(), b.as_ptr() as usize % ALIGN), (len, 0));
+            assert_eq!((b.len(), b.as_ptr() as usize % PAGE), (len, 0));
             assert!(b.iter().enumerate().all(|(i, &x)| x == if i >= lead && i < lead + payload { 0xa5 } else { 0 }));
         }
         assert!(AlignedBox::envelope(4095, &[0; 2], 4096).is_none());

@@ -22,16 +22,15 @@
 //! All memory starts as zeros and afterwards holds what its last user left: callers fill or clear what they show.
 
 use std::collections::HashMap;
-use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use braid_core::units::{BLOCK, BufId, BufRange};
 
+use crate::aligned::{AlignedBox, BUFFER_MAX};
+
 /// Largest buffer that comes from the registered arena.
 pub const SLAB_MAX: usize = 1 << 20;
-/// Largest buffer at all: offsets in a [`BufRange`] are 32 bits wide, and no protocol of ours allows more.
-pub const BUFFER_MAX: usize = 1 << 30;
 /// Address space that large buffers may reserve, in multiples of the limit. Costs nothing, yet must end somewhere.
 const RESERVE_FACTOR: usize = 64;
 /// Ids from here to the top belong to the engine's scratch blocks.
@@ -102,80 +101,6 @@ impl Drop for Mapping {
             // SAFETY: the range came from mmap in `new` and nobody else unmaps it.
             unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
         }
-    }
-}
-
-/// Heap memory aligned to 4 KiB, always initialised; what other threads fill and hand over.
-pub struct AlignedBox {
-    base: NonNull<u8>,
-    len: usize,
-    cap: usize,
-}
-
-// SAFETY: unique ownership of plain bytes, as for Box<[u8]>.
-unsafe impl Send for AlignedBox {}
-// SAFETY: as above.
-unsafe impl Sync for AlignedBox {}
-
-impl AlignedBox {
-    fn layout(cap: usize) -> std::alloc::Layout {
-        std::alloc::Layout::from_size_align(cap, PAGE).expect("capacity was checked")
-    }
-
-    fn allocate(len: usize) -> Self {
-        assert!(len <= BUFFER_MAX, "{len} bytes is more than one buffer may have");
-        let cap = len.max(1).next_multiple_of(PAGE);
-        // SAFETY: the layout has a size above zero.
-        let base = unsafe { std::alloc::alloc(Self::layout(cap)) };
-        let Some(base) = NonNull::new(base) else { std::alloc::handle_alloc_error(Self::layout(cap)) };
-        Self { base, len, cap }
-    }
-
-    /// `len` zero bytes.
-    pub fn zeroed(len: usize) -> Self {
-        let new = Self::allocate(len);
-        // SAFETY: `cap` bytes were just allocated there.
-        unsafe { new.base.as_ptr().write_bytes(0, new.cap) };
-        new
-    }
-
-    /// A copy of `bytes`.
-    pub fn copy_of(bytes: &[u8]) -> Self {
-        let new = Self::allocate(bytes.len());
-        // SAFETY: fresh memory of `cap >= bytes.len()` bytes; the tail is cleared so that all of it is initialised.
-        unsafe {
-            new.base.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-            new.base.as_ptr().add(bytes.len()).write_bytes(0, new.cap - bytes.len());
-        }
-        new
-    }
-}
-
-impl Deref for AlignedBox {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        // SAFETY: `len <= cap` initialised bytes that this box owns.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
-    }
-}
-
-impl DerefMut for AlignedBox {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for `deref`, and the box is borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
-    }
-}
-
-impl Drop for AlignedBox {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `allocate` with the same layout.
-        unsafe { std::alloc::dealloc(self.base.as_ptr(), Self::layout(self.cap)) };
-    }
-}
-
-impl std::fmt::Debug for AlignedBox {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "AlignedBox({} bytes)", self.len)
     }
 }
 

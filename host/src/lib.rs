@@ -1,11 +1,12 @@
 //! Rings, sockets and disks around the engine of braid: core decides, this crate does.
 
+pub mod aligned;
 pub mod backend;
 pub mod buffers;
-pub mod reactor;
-pub mod aligned;
-pub mod buffers;
+pub mod control;
 #[cfg(feature = "fuse")]
 pub mod fuse;
 pub mod loopdev;
-pub mod control;
+pub mod nbd;
+pub mod pump;
+pub mod reactor;

@@ -25,7 +25,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use braid_core::request::{DeviceOp, IoError};
 use braid_core::units::{BLOCK, round_down};
 
-use crate::buffers::{AlignedBox, Mapping};
+use crate::aligned::AlignedBox;
+use crate::buffers::Mapping;
 
 /// Devices above this size are refused: offsets are signed 64-bit in the kernel.
 const SIZE_MAX: u64 = i64::MAX as u64;

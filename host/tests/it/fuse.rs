@@ -316,7 +316,7 @@ fn stamped_round(path: &Path, size: u64, piece: u64, round: u64) {
             for _ in 0..DEPTH {
                 scope.spawn(|| {
                     let file = open();
-                    let mut buf = AlignedBox::zeroed(piece as usize).unwrap();
+                    let mut buf = AlignedBox::zeroed(piece as usize);
                     while let Some(&at) = order.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
                         io(&file, at, &mut buf);
                     }
@@ -466,7 +466,7 @@ fn fsync_and_synchronous_writes_reach_the_engine() {
         return;
     }
     let rig = Rig::new(MIB, 100);
-    let block = AlignedBox::zeroed(4096).unwrap();
+    let block = AlignedBox::zeroed(4096);
     let file = rig.open(0);
     file.write_all_at(&block, 0).unwrap();
     assert_eq!(rig.watch.log(), [(Op::Write { fua: false }, 0, 4096)]);
@@ -540,7 +540,7 @@ fn errors_arrive_as_their_numbers() {
     }
     let rig = Rig::new(MIB, 100);
     let file = rig.open(libc::O_DIRECT);
-    let mut block = AlignedBox::zeroed(4096).unwrap();
+    let mut block = AlignedBox::zeroed(4096);
     for (error, number) in [
         (RequestError::NoSpace, libc::ENOSPC),
         (RequestError::Io, libc::EIO),
@@ -591,7 +591,7 @@ fn requests_that_the_engine_drops_answer_eio() {
                 let file = rig.open(libc::O_DIRECT);
                 let kind = kinds[i as usize % kinds.len()];
                 thread::spawn(move || {
-                    let mut block = AlignedBox::zeroed(4096).unwrap();
+                    let mut block = AlignedBox::zeroed(4096);
                     match kind {
                         "write" => file.write_at(&block, i * 4096).map(drop),
                         "read" => file.read_at(&mut block, i * 4096).map(drop),
@@ -627,7 +627,7 @@ fn a_forced_stop_ends_requests_in_flight() {
     let waiting: Vec<_> = (0..4u64)
         .map(|i| {
             let file = file.try_clone().unwrap();
-            thread::spawn(move || file.write_at(&AlignedBox::zeroed(4096).unwrap(), i * 4096))
+            thread::spawn(move || file.write_at(&AlignedBox::zeroed(4096), i * 4096))
         })
         .collect();
     rig.wait_pending(4);
@@ -660,7 +660,7 @@ fn memory_in_flight_is_bounded() {
         .zip(0..)
         .map(|(file, i)| {
             thread::spawn(move || {
-                let mut buf = AlignedBox::zeroed(MIB as usize).unwrap();
+                let mut buf = AlignedBox::zeroed(MIB as usize);
                 stamp(&mut buf, i * MIB, 9);
                 file.write_all_at(&buf, i * MIB)
             })
@@ -673,7 +673,7 @@ fn memory_in_flight_is_bounded() {
     for thread in waiting {
         thread.join().unwrap().unwrap();
     }
-    let mut buf = AlignedBox::zeroed(MIB as usize).unwrap();
+    let mut buf = AlignedBox::zeroed(MIB as usize);
     for i in 0..96 {
         rig.open(libc::O_DIRECT).read_exact_at(&mut buf, i * MIB).unwrap();
         check_stamp(&buf, i * MIB, 9);

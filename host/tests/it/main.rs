@@ -1,5 +1,8 @@
 //! Tests of the host crate against this machine's kernel and tools; one binary, so that one link does.
 
+#![allow(unreachable_pub)]
+
 #[cfg(feature = "fuse")]
 mod fuse;
+mod nbd;
 mod tools;
