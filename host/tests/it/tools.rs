@@ -1,13 +1,13 @@
 //! What a test needs from the machine, and what happens when it is not there.
 
-use std::path::Path;
+use std::fs::File;
 use std::process::{Command, Stdio};
 
 /// Something that is not everywhere.
 pub(crate) enum Need {
     /// Effective user 0.
     Root,
-    /// A file, such as a device node.
+    /// A device node that we may read and write.
     File(&'static str),
     /// A program in PATH.
     Tool(&'static str),
@@ -20,7 +20,7 @@ pub(crate) fn have(name: &str, needs: &[Need]) -> bool {
         .filter_map(|need| match need {
             // SAFETY: no arguments, always succeeds.
             Need::Root => (unsafe { libc::geteuid() } != 0).then_some("root"),
-            Need::File(path) => (!Path::new(path).exists()).then_some(*path),
+            Need::File(path) => File::options().read(true).write(true).open(path).is_err().then_some(*path),
             Need::Tool(tool) => (!in_path(tool)).then_some(*tool),
         })
         .collect();
