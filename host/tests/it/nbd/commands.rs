@@ -6,7 +6,7 @@ use braid_core::request::{Op, RequestError};
 use braid_core::units::VolumeId;
 use braid_host::nbd::acceptor;
 use braid_host::nbd::client::{Answer, Client, Wish};
-use braid_host::nbd::connection::Action;
+use braid_host::nbd::connection::{Action, Extent};
 use braid_host::nbd::proto::{RequestHeader, chunk, cmd, err, flag, state};
 
 use super::world::*;
@@ -354,7 +354,8 @@ fn names_sizes_and_descriptions_are_told() {
 
 #[test]
 fn a_status_that_cannot_be_told_is_one_extent_of_data() {
-    let rows: [(&[(u64, u32)], &[(u32, u32)]); 4] = [
+    type Row<'a> = (&'a [Extent], &'a [(u32, u32)]);
+    let rows: [Row<'_>; 4] = [
         (&[], &[(100_000, 0)]),
         (&[(0, 3)], &[(100_000, 0)]),
         (&[(u64::MAX, 3), (5, 0)], &[(100_000, 3)]),
