@@ -11,6 +11,8 @@
 //!
 //! Full is an ordinary day. When a slot, payload memory or room for replies is missing, the rest of the input stays
 //! where it is, nothing more is read, and [`Connection::stalled`] says so until [`Connection::readable`] gets through.
+//! The pump tries again when something was answered, sent or freed, and not before: a socket event will not come. Its
+//! buffers must be able to hold one request of [`PAYLOAD_MAX`] and a block, or that request waits for ever.
 //!
 //! The life of a payload buffer: taken when the first byte of a write is here (or when a read is submitted), with
 //! the engine until its [`Reply`], then with the socket until the last byte is sent. A client that goes away changes
@@ -275,7 +277,8 @@ impl Connection {
     pub fn stalled(&self) -> bool {
         self.stalled && self.life == Life::Serving
     }
-    /// Input is of interest.
+    /// Input is of interest. A connection that wants neither to read nor to write must not be polled at all: poll
+    /// reports a hang-up unasked, and there is nothing to do about it until the engine answers.
     pub fn wants_read(&self) -> bool {
         self.life == Life::Serving && !self.stalled
     }

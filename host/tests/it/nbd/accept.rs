@@ -94,6 +94,7 @@ fn more_connections_than_allowed_are_turned_away() {
     let mut c = Client::connect(&daemon.socket(), "disk", Wish::default()).unwrap();
     assert_eq!(c.read(0, 4096).unwrap().error, 0);
     assert_eq!(a.read(0, 4096).unwrap().error, 0);
+    assert_eq!(daemon.delivered.load(std::sync::atomic::Ordering::SeqCst), 3);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use braid_core::request::{Op, RequestError};
 use braid_core::units::VolumeId;
 use braid_host::nbd::acceptor;
 use braid_host::nbd::client::{Answer, Client, Wish};
+use braid_host::nbd::connection::{Action, Extent};
 use braid_host::nbd::proto::{RequestHeader, chunk, cmd, err, flag, state};
 
 use super::world::*;
@@ -349,4 +350,29 @@ fn names_sizes_and_descriptions_are_told() {
     braid_host::nbd::client::greet(&mut stream).unwrap();
     let all = braid_host::nbd::client::list(&mut stream).unwrap();
     assert_eq!(all.iter().map(|e| e.0.as_str()).collect::<Vec<_>>(), ["a/../b %s", "other"]);
+}
+
+#[test]
+fn a_status_that_cannot_be_told_is_one_extent_of_data() {
+    type Row<'a> = (&'a [Extent], &'a [(u32, u32)]);
+    let rows: [Row<'_>; 4] = [
+        (&[], &[(100_000, 0)]),
+        (&[(0, 3)], &[(100_000, 0)]),
+        (&[(u64::MAX, 3), (5, 0)], &[(100_000, 3)]),
+        (&[(10, 0), (20, 0), (30, 3)], &[(30, 0), (30, 3)]),
+    ];
+    for (extents, due) in rows {
+        let mut bench = Bench::new(true, MIB, MEMORY);
+        bench.pump.hold = true;
+        let mut bytes = Vec::new();
+        RequestHeader { flags: 0, kind: cmd::BLOCK_STATUS, cookie: 3, offset: 77, len: 100_000 }.encode(&mut bytes);
+        bench.exchange(&bytes);
+        let Some(Action::BlockStatus { tag, offset: 77, len: 100_000, .. }) = bench.pump.held.pop() else { panic!() };
+        let connection = bench.pump.connections.get_mut(&bench.id).unwrap();
+        connection.block_status(tag, extents);
+        connection.block_status(tag, extents);
+        let back = bench.exchange(&[]);
+        let expected: Vec<u8> = due.iter().flat_map(|e| [e.0.to_be_bytes(), e.1.to_be_bytes()].concat()).collect();
+        assert_eq!(back[24..], expected, "answered once, whatever the pump says twice");
+    }
 }

@@ -128,7 +128,7 @@ fn feed(tls: TlsMode, bytes: &[u8], step: usize) -> Handshake {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn damaged_negotiations(

@@ -160,6 +160,7 @@ impl Pump {
                 again |= connection.readable(&mut self.buffers, &mut actions) == Status::More;
             }
         }
+        let mut progress = !actions.is_empty() && !self.hold;
         if self.hold {
             self.held = actions;
         } else {
@@ -169,10 +170,11 @@ impl Pump {
             self.answer(&actions);
         }
         for connection in self.connections.values_mut() {
-            let stalled = connection.stalled();
+            progress |= connection.wants_write();
             connection.flush(&mut self.buffers);
-            again |= stalled && !connection.wants_write() && !self.hold;
         }
+        // What one gave back may be what another waits for; without progress only the sockets can help.
+        again |= progress && self.connections.values().any(|c| c.stalled() && !c.wants_write());
         self.connections.retain(|_, c| !c.closed());
         again
     }
@@ -252,7 +254,8 @@ impl Daemon {
                 polls.extend(pump.connections.values().map(|c| {
                     let events =
                         if c.wants_read() { libc::POLLIN } else { 0 } | if c.wants_write() { libc::POLLOUT } else { 0 };
-                    libc::pollfd { fd: c.fd(), events, revents: 0 }
+                    // A hang-up is reported whether asked for or not: who wants nothing is not polled.
+                    libc::pollfd { fd: if events == 0 { -1 } else { c.fd() }, events, revents: 0 }
                 }));
                 unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as _, if again { 0 } else { 1000 }) };
                 let _ = std::io::Read::read(&mut &woken, &mut [0; 64]);
