@@ -142,8 +142,9 @@ impl Engine {
     pub(super) fn drive_commit(&mut self) {
         loop {
             let before = (self.journal.next_seq(), self.journal.stable(), self.commit.round, self.ios.len());
-            self.drive_log();
+            // The round first: a flush begins while no group of the log is on its way, so it covers all before it.
             self.drive_round();
+            self.drive_log();
             self.drive_checkpoint();
             self.reclaim();
             let after = (self.journal.next_seq(), self.journal.stable(), self.commit.round, self.ios.len());
@@ -174,9 +175,12 @@ impl Engine {
         if self.commit.opening {
             return;
         }
-        let claim = match self.commit.round {
-            Round::Claim(lsn) => Some(lsn),
-            _ => None,
+        // What is written while devices are being flushed is not covered by that, yet stands before the claim in the
+        // ring: one lost block would hide the claim. So it is forced.
+        let (claim, forced) = match self.commit.round {
+            Round::Claim(lsn) => (Some(lsn), true),
+            Round::Devices(..) => (None, true),
+            _ => (None, false),
         };
         for Run { block, bytes } in self.journal.take_group(claim) {
             let bytes: Arc<[u8]> = bytes.into();
@@ -186,7 +190,7 @@ impl Engine {
                 if self.pool.is_online(column.device) {
                     self.commit.log_copies.pending += 1;
                     let at = column.offset + block * PAGE;
-                    self.issue_record(Owner::Log, column.device, at, bytes.clone(), claim.is_some());
+                    self.issue_record(Owner::Log, column.device, at, bytes.clone(), forced);
                 } else {
                     self.fail_device(column.device, IoError::Gone);
                 }
@@ -274,7 +278,7 @@ impl Engine {
                     self.commit.round = Round::Log(self.journal.appended());
                 }
                 Round::Log(lsn) => {
-                    if self.journal.written() < lsn {
+                    if self.journal.written() < lsn || self.journal.is_busy() {
                         return;
                     }
                     let pending = self.flush_devices(Owner::Flush);

@@ -150,7 +150,7 @@ impl Assembly {
             let volume = pool.volume_mut(volume).ok_or(Stop::because("a leaf belongs to no volume"))?;
             volume.map.load_table(leaf, page, table);
         }
-        let log = if sb.clean { Log::empty(sb) } else { self.read_log()? };
+        let log = self.read_log()?;
         let keep = if self.same_boot { log.end } else { log.stable };
         let mut forgotten = 0;
         for (lsn, record) in log.records {

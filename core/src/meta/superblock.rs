@@ -45,7 +45,8 @@ pub struct Superblock {
     pub epoch: u32,
     /// The boot of the machine that wrote it last.
     pub boot: Uuid,
-    /// The pool was put away in order; the log holds nothing that counts.
+    /// Nothing was under way when it was written. For people only: the log is read all the same, since this
+    /// superblock stays the newest while the pool goes on.
     pub clean: bool,
     /// Blocks of the log ring at the front of the first system chunk.
     pub log_blocks: u32,
