@@ -326,6 +326,11 @@ impl Map {
     /// First unit at or after `unit` and before `end` that is mapped.
     pub fn next_mapped(&self, mut unit: u64, end: u64) -> Option<u64> {
         while unit < end {
+            let directory = usize::try_from(unit / LEAF as u64).ok()? / DIRECTORY;
+            if self.directories.get(directory)?.is_none() {
+                unit = (directory as u64 + 1) * (DIRECTORY * LEAF) as u64;
+                continue;
+            }
             let slot = self.slot(unit / LEAF as u64);
             if slot.is_none_or(|s| s.leaf.is_none()) {
                 unit = (unit / LEAF as u64 + 1) * LEAF as u64;
