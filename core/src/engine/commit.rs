@@ -20,7 +20,7 @@ use crate::device::DeviceState;
 use crate::meta::image::{self, Image};
 use crate::meta::journal::{Lsn, Run};
 use crate::meta::pages::{self, Page, PageSpace};
-use crate::meta::superblock::SYSTEM_CHUNKS_MAX;
+use crate::meta::superblock::{ROOT_RUNS_MAX, SYSTEM_CHUNKS_MAX};
 use crate::meta::{PAGE, Superblock};
 use crate::queue::{Io, Owner};
 use crate::request::{DeviceOp, IoError};
@@ -82,6 +82,7 @@ struct Checkpoint {
     log_seq: u64,
     root: Vec<Page>,
     root_len: u32,
+    root_crc: u32,
     stale: Vec<Page>,
     step: Step,
     copies: Copies,
@@ -441,16 +442,22 @@ impl Engine {
     pub(super) fn start_checkpoint(&mut self) {
         self.make_page_room();
         let Commit { pages: space, root, .. } = &mut self.commit;
-        let Some(Image { writes, root, root_len, mut stale }) = image::build(&mut self.pool, space, root) else {
+        let Some(Image { writes, root, root_len, root_crc, mut stale }) = image::build(&mut self.pool, space, root)
+        else {
             self.commit.starved = true;
             return;
         };
         stale.append(&mut self.commit.orphans);
+        if pages::runs(&root).len() > ROOT_RUNS_MAX {
+            // So scattered that no superblock can say where it is.
+            return self.abandon_checkpoint();
+        }
         self.commit.checkpoint = Some(Checkpoint {
             first_lsn: self.journal.appended(),
             log_seq: self.journal.next_seq(),
             root,
             root_len,
+            root_crc,
             stale,
             step: Step::Pages,
             copies: Copies::default(),
@@ -505,6 +512,7 @@ impl Engine {
         sb.name.clone_from(&self.pool.name);
         (sb.first_lsn, sb.log_seq) = (checkpoint.first_lsn, checkpoint.log_seq);
         (sb.root, sb.root_len) = (pages::runs(&checkpoint.root), checkpoint.root_len);
+        sb.root_crc = checkpoint.root_crc;
         let log = sb.system[0].id;
         let others = self.pool.chunks().filter(|c| c.kind == ChunkType::System && c.id != log).cloned();
         sb.system.truncate(1);
