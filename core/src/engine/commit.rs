@@ -40,6 +40,8 @@ pub(super) struct Commit {
     /// No room for the next checkpoint's pages: no new space is handed out.
     starved: bool,
     log_copies: Copies,
+    /// Columns of the log that got all of the group on its way so far.
+    log_columns: Vec<usize>,
     round: Round,
     round_failed: bool,
     round_waiters: Vec<Waiter>,
@@ -107,6 +109,7 @@ impl Commit {
             dead: false,
             starved: false,
             log_copies: Copies::default(),
+            log_columns: Vec::new(),
             round: Round::Idle,
             round_failed: false,
             round_waiters: Vec::new(),
@@ -210,9 +213,11 @@ impl Engine {
             let bytes: Arc<[u8]> = bytes.into();
             let columns =
                 self.pool.chunk(self.commit.superblock.system[0].id).expect("the log has a chunk").columns.clone();
-            for column in columns {
+            self.commit.log_columns.clear();
+            for (i, column) in columns.into_iter().enumerate() {
                 if self.pool.is_online(column.device) {
                     self.commit.log_copies.pending += 1;
+                    self.commit.log_columns.push(i);
                     let at = column.offset + block * PAGE;
                     self.issue_record(Owner::Log, column.device, at, bytes.clone(), forced);
                 } else {
@@ -226,21 +231,24 @@ impl Engine {
         }
     }
 
-    pub(super) fn log_copy_done(&mut self, device: DeviceId, result: Result<(), IoError>) {
-        let copies = &mut self.commit.log_copies;
-        copies.pending -= 1;
-        copies.written += u32::from(result.is_ok());
-        let (pending, written) = (copies.pending, copies.written);
-        if let Err(error) = result
-            && self.spares(device)
-        {
-            self.fail_device(device, error);
+    pub(super) fn log_copy_done(&mut self, io: &Io, result: Result<(), IoError>) {
+        self.commit.log_copies.pending -= 1;
+        if let Err(error) = result {
+            // One copy has to have all of it: a group that wraps around goes out in two parts.
+            let log = self.pool.chunk(self.commit.superblock.system[0].id).expect("the log has a chunk");
+            let column = log
+                .columns
+                .iter()
+                .position(|c| c.device == io.device && (c.offset..c.offset + log.stripe).contains(&io.offset));
+            self.commit.log_columns.retain(|&i| Some(i) != column);
+            if self.spares(io.device) {
+                self.fail_device(io.device, error);
+            }
         }
-        if pending > 0 {
+        if self.commit.log_copies.pending > 0 {
             return;
         }
-        self.commit.log_copies.written = 0;
-        if written == 0 {
+        if self.commit.log_columns.is_empty() {
             self.commit.dead = true;
             return;
         }
@@ -445,6 +453,8 @@ impl Engine {
         let Some(Image { writes, root, root_len, root_crc, mut stale }) = image::build(&mut self.pool, space, root)
         else {
             self.commit.starved = true;
+            // Without its first checkpoint a pool can log nothing.
+            self.commit.dead |= self.commit.opening;
             return;
         };
         stale.append(&mut self.commit.orphans);

@@ -430,7 +430,7 @@ impl Engine {
                 }
                 self.count_down(id);
             }
-            Owner::Log => self.log_copy_done(io.device, result),
+            Owner::Log => self.log_copy_done(&io, result),
             Owner::Page => self.page_copy_done(io.device, result),
             Owner::Superblock => self.superblock_done(io.device, result),
             Owner::Flush | Owner::CheckpointFlush => self.device_flushed(&io, result),
