@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn one_definition_gives_every_form() {
         for (flags, text) in [
-            ("", "NAME       SIZE\nb       1.50KiB\n-          1TiB\na?c          7B\n"),
+            ("", "NAME     SIZE\nb     1.50KiB\n-        1TiB\na?c        7B\n"),
             ("H", "b\t1.50KiB\n-\t1TiB\na?c\t7B\n"),
             ("Hp", "b\t1536\n-\t1099511627776\na?c\t7\n"),
             ("Hp wait,name", "1536\tb\n1099511627776\t-\n7\ta?c\n"),

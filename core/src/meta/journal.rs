@@ -205,8 +205,9 @@ impl Journal {
     /// The group is on at least one copy of the log.
     pub(crate) fn group_written(&mut self) {
         let (written, stable) = self.in_flight.take().expect("a group is in flight");
-        self.written = written;
-        self.stable = stable;
+        // A checkpoint that was durable meanwhile may have said more.
+        self.written = self.written.max(written);
+        self.stable = self.stable.max(stable);
     }
 
     /// A checkpoint that holds everything below `lsn` is durable; blocks before `seq` are free.

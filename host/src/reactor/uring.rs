@@ -479,6 +479,8 @@ impl Drop for Uring {
             self.wait(Some(Duration::from_millis(100)), &mut found);
             self.collect(&mut found);
         }
+        // A ring is torn down by the kernel in its own time; locks on members must be gone when this returns.
+        let _ = self.ring.submitter().unregister_files();
     }
 }
 

@@ -5,4 +5,5 @@
 #[cfg(feature = "fuse")]
 mod fuse;
 mod nbd;
+mod pump;
 mod tools;

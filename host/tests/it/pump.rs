@@ -1,0 +1,147 @@
+//! A pool on real files, driven on the pump's own thread: what was written is read back, now and after reopening.
+
+use std::collections::VecDeque;
+use std::path::Path;
+
+use braid_core::DeviceClass;
+use braid_core::Profile;
+use braid_core::control::{Command, Done, VolumeClass};
+use braid_core::meta::format::{NewDevice, NewPool};
+use braid_core::request::{Content, NO_BUF, Op, Reply, Request};
+use braid_core::units::{ClientId, DeviceId, MIB, Uuid, VolumeId};
+use braid_host::backend::{Disk, DiskSpec, OpenOptions, open};
+use braid_host::pump::{Load, Options, PumpHandle, Setup, superblock_of};
+use braid_host::reactor::Choice;
+
+const BOOT: Uuid = Uuid([9; 16]);
+
+fn options(reactor: Choice) -> Options {
+    Options { reactor, memory: 128 << 20, boot: BOOT, on_event: Box::new(|_| ()) }
+}
+
+fn disk(path: &Path, create_size: Option<u64>) -> Disk {
+    let spec = DiskSpec::parse(path.to_str().unwrap()).unwrap();
+    open(&spec, OpenOptions { create_size, ..OpenOptions::default() }).unwrap().0
+}
+
+fn new_pool(paths: &[std::path::PathBuf], data: Profile) -> NewPool {
+    let device = |(i, path): (usize, &std::path::PathBuf)| NewDevice {
+        uuid: Uuid([i as u8 + 1; 16]),
+        path: path.display().to_string(),
+        size: 256 * MIB,
+        class: DeviceClass::parse("ssd").unwrap(),
+        rotational: false,
+        tiers: None,
+        hint: Default::default(),
+    };
+    NewPool {
+        name: "tank".into(),
+        uuid: Uuid([7; 16]),
+        data,
+        metadata: Profile::Raid1,
+        devices: paths.iter().enumerate().map(device).collect(),
+        properties: Vec::new(),
+    }
+}
+
+/// Requests in order, a fixed depth, reads compared with what the offset says.
+struct Script {
+    todo: VecDeque<(Op, u64, u64)>,
+    volume: VolumeId,
+    left: usize,
+    wrong: usize,
+    failed: usize,
+    in_flight: std::collections::HashMap<u64, (Op, u64, u64)>,
+    fill: Vec<(u64, u64, u64)>,
+}
+
+fn stamp(offset: u64, generation: u64) -> [u8; 8] {
+    (offset ^ generation.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes()
+}
+
+impl Script {
+    fn new(volume: VolumeId, todo: Vec<(Op, u64, u64)>) -> Box<Script> {
+        let left = todo.len();
+        Box::new(Script {
+            todo: todo.into(),
+            volume,
+            left,
+            wrong: 0,
+            failed: 0,
+            in_flight: Default::default(),
+            fill: Vec::new(),
+        })
+    }
+}
+
+impl Load for Script {
+    fn next(&mut self, tag: u64) -> Option<Request> {
+        let (op, offset, len) = self.todo.pop_front()?;
+        self.in_flight.insert(tag, (op, offset, len));
+        Some(Request {
+            tag,
+            client: ClientId(1),
+            volume: self.volume,
+            op,
+            offset,
+            len,
+            buf: NO_BUF,
+            content: Content::Unsaid,
+        })
+    }
+    fn fill(&mut self, request: &Request, bytes: &mut [u8]) {
+        for (i, eight) in bytes[..request.len as usize].chunks_exact_mut(8).enumerate() {
+            eight.copy_from_slice(&stamp(request.offset + i as u64 * 8, 1));
+        }
+        self.fill.push((request.tag, request.offset, request.len));
+    }
+    fn done(&mut self, tag: u64, reply: &Reply, bytes: &[u8]) -> bool {
+        let (op, offset, len) = self.in_flight.remove(&tag).unwrap();
+        self.failed += usize::from(reply.result.is_err());
+        if op == Op::Read {
+            let eights = bytes[..len as usize].chunks_exact(8).enumerate();
+            self.wrong += eights.filter(|(i, eight)| **eight != stamp(offset + *i as u64 * 8, 1)).count();
+        }
+        self.left -= 1;
+        self.left > 0
+    }
+    fn depth(&self) -> usize {
+        16
+    }
+}
+
+fn run(pump: &PumpHandle, volume: VolumeId, todo: Vec<(Op, u64, u64)>) -> (usize, usize) {
+    let load = pump.load(Script::new(volume, todo)).unwrap();
+    let any: Box<dyn std::any::Any> = load.into_any();
+    let script = any.downcast::<Script>().unwrap();
+    (script.wrong, script.failed)
+}
+
+#[test]
+fn what_is_written_is_read_back_now_and_after_reopening_on_every_profile_and_reactor() {
+    for reactor in [Choice::Auto, Choice::Threads] {
+        for profile in Profile::ALL.into_iter().filter(|p| p.carries_data()) {
+            let dir = tempfile::tempdir().unwrap();
+            let paths: Vec<_> = (0..4).map(|i| dir.path().join(format!("disk{i}"))).collect();
+            let disks =
+                paths.iter().enumerate().map(|(i, p)| (DeviceId(i as u32 + 1), disk(p, Some(256 * MIB)))).collect();
+            let pump = PumpHandle::start(options(reactor), disks, Setup::Create(new_pool(&paths, profile))).unwrap();
+            let create = Command::CreateVolume { name: "v".into(), size: 64 * MIB, class: VolumeClass::Auto };
+            let Done::Volume(v) = pump.control(create).unwrap() else { panic!("no volume") };
+            let write = |i: u64| (Op::Write { fua: i % 67 == 66 }, i * 65536 * 3, 65536 + 4096 * (i % 5));
+            let writes: Vec<_> = (0..200).map(write).collect();
+            let reads: Vec<_> = writes.iter().map(|&(_, o, l)| (Op::Read, o, l)).collect();
+            assert_eq!(run(&pump, v, writes), (0, 0), "{profile:?}");
+            assert_eq!(run(&pump, v, reads.clone()), (0, 0), "{profile:?}");
+            assert_eq!(run(&pump, v, vec![(Op::Flush, 0, 0)]), (0, 0));
+            pump.stop();
+            let disks: Vec<_> = paths.iter().map(|p| disk(p, None)).collect();
+            let found: Vec<_> = disks.iter().map(|d| superblock_of(d).unwrap()).collect();
+            let disks = found.iter().map(|sb| sb.device).zip(disks).collect();
+            let pump = PumpHandle::start(options(reactor), disks, Setup::Import(found)).unwrap();
+            assert_eq!(run(&pump, v, reads), (0, 0), "{profile:?} reopened");
+            let report = pump.report().unwrap();
+            assert!(report.volumes[0].mapped[0] >= 200 * 65536);
+        }
+    }
+}
