@@ -59,8 +59,10 @@ use views::About;
 pub use events::EVENTS_MAX;
 pub use shares::usual_tls_directory;
 
-/// Payload memory of one pool when nobody says otherwise: 64 requests of 1 MiB, or 16384 of one block.
-pub const MEMORY_DEFAULT: usize = 64 << 20;
+/// Payload memory of one pool when nobody says otherwise: 128 requests of 1 MiB. Touched only when it is needed.
+pub const MEMORY_DEFAULT: usize = 128 << 20;
+
+const _: () = assert!(MEMORY_DEFAULT >= crate::pump::MEMORY_MIN, "the largest request fits");
 
 /// How to run a daemon.
 #[derive(Clone, Debug)]
@@ -242,7 +244,7 @@ impl Daemon {
         let _opening = lock(&self.opening);
         for pool in self.pools.all() {
             let _change = lock(&pool.change);
-            for problem in self.unshare_all(&pool, true).err() {
+            if let Err(problem) = self.unshare_all(&pool, true) {
                 tracing::warn!("{problem}");
             }
             self.pools.remove(&pool.name);
