@@ -305,10 +305,10 @@ pub(super) fn class_of(spec: &DiskSpec, facts: &Facts) -> &'static str {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use braid_core::device::DeviceClass;
-    use braid_core::meta::format::{self, NewDevice, NewPool};
     use braid_core::Profile;
     use braid_core::allocator::Hint;
+    use braid_core::device::DeviceClass;
+    use braid_core::meta::format::{self, NewDevice, NewPool};
     use std::os::unix::fs::FileExt;
 
     pub(crate) const SIZE: u64 = 64 << 20;
@@ -385,7 +385,8 @@ pub(super) mod tests {
             assert_eq!(with_all_but(gone), Ok(vec![DeviceId(gone as u32 + 1)]));
         }
         // System chunks of raid1 stand on two of three devices: without both, nothing can be read.
-        let alone: Vec<_> = tank.iter().map(|p| search(std::slice::from_ref(p)).groups()[0].examine(Uuid::default())).collect();
+        let alone: Vec<_> =
+            tank.iter().map(|p| search(std::slice::from_ref(p)).groups()[0].examine(Uuid::default())).collect();
         assert!(alone.iter().any(Result::is_err), "{alone:?}");
         for why in alone.iter().filter_map(|r| r.as_ref().err()) {
             assert!(why.contains("\"tank\" cannot be opened"), "{why}");

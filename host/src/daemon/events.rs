@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(told(&events, None, 1003, 0), [1004, 1005]);
         assert_eq!(told(&events, None, 0, 2), [1004, 1005], "a limit means the newest");
         assert_eq!(told(&events, Some("even"), 1001, 0), [1003, 1005]);
-        assert_eq!(told(&events, Some("none"), 0, 0), []);
+        assert!(told(&events, Some("none"), 0, 0).is_empty());
     }
 
     #[test]
@@ -220,8 +220,7 @@ mod tests {
         let events = Events::default();
         let device = DeviceId(1);
         for _ in 0..5000 {
-            let event =
-                Event::DeviceError { device, op: DeviceOp::Read, offset: 0, len: 4096, error: IoError::Media };
+            let event = Event::DeviceError { device, op: DeviceOp::Read, offset: 0, len: 4096, error: IoError::Media };
             narrator.tell(&events, &event);
         }
         narrator.tell(&events, &Event::DeviceFailed { device, error: IoError::Gone });

@@ -191,21 +191,23 @@ impl Daemon {
         match discover::look(disk, path) {
             Look::Nothing => {}
             Look::Member(found, _) if self.pools.by_uuid(found.pool).is_some() => {
-                let message = format!("{path} says it is device {} of pool {}, which is open", found.device, found.name);
+                let message =
+                    format!("{path} says it is device {} of pool {}, which is open", found.device, found.name);
                 return Err(ApiError::refused("device.in_pool", message)
                     .hint("it may be a copy or another path to a member; wipe it first if it is not wanted"));
             }
             _ if force => {}
             Look::Member(found, _) => {
                 let message = format!("{path} is device {} of pool {} ({})", found.device, found.name, found.pool);
-                return Err(ApiError::refused("device.in_pool", message).hint(format!(
-                    "open it with: braid import {}   or add -f to write over it",
-                    found.name
-                )));
+                return Err(ApiError::refused("device.in_pool", message)
+                    .hint(format!("open it with: braid import {}   or add -f to write over it", found.name)));
             }
             Look::Problem(sentence) => {
-                return Err(ApiError::refused("device.damaged_member", format!("{sentence}; it may have been a member"))
-                    .hint("add -f to write over it"));
+                return Err(ApiError::refused(
+                    "device.damaged_member",
+                    format!("{sentence}; it may have been a member"),
+                )
+                .hint("add -f to write over it"));
             }
         }
         let findings = probe(disk).map_err(|e| {
@@ -297,10 +299,7 @@ impl Daemon {
             self.events.tell(Severity::Warning, Some(name), "device.missing", message);
         }
         if pump.forgotten() > 0 {
-            let message = format!(
-                "a power cut took back {} changes that nobody had asked to flush",
-                pump.forgotten()
-            );
+            let message = format!("a power cut took back {} changes that nobody had asked to flush", pump.forgotten());
             self.events.tell(Severity::Warning, Some(name), "pool.forgotten", message);
         }
         let about = About {
@@ -391,9 +390,12 @@ impl Daemon {
                     let found = self.found(&group, request, true, &search.problems);
                     if !found.imported && !request.dry_run {
                         let why = found.note.unwrap_or_else(|| "it cannot be opened".into());
-                        let error = ApiError::failed("import.failed", format!("pool {} was not opened: {why}", group.name));
+                        let error =
+                            ApiError::failed("import.failed", format!("pool {} was not opened: {why}", group.name));
                         return Err(match self.pools.get(&group.name) {
-                            Ok(open) if open.uuid != group.uuid && request.rename.is_none() => name_clash(&group, &open),
+                            Ok(open) if open.uuid != group.uuid && request.rename.is_none() => {
+                                name_clash(&group, &open)
+                            }
                             _ => error,
                         });
                     }
@@ -691,9 +693,12 @@ enum Chosen {
 }
 
 fn name_clash(found: &Group, open: &OpenPool) -> ApiError {
-    let message =
-        format!("pool {} ({}) was found, but another pool of that name is open ({})", found.name, found.uuid, open.uuid);
-    ApiError::failed("pool.exists", message).hint(format!("open it under another name: braid import {} --as NAME", found.uuid))
+    let message = format!(
+        "pool {} ({}) was found, but another pool of that name is open ({})",
+        found.name, found.uuid, open.uuid
+    );
+    ApiError::failed("pool.exists", message)
+        .hint(format!("open it under another name: braid import {} --as NAME", found.uuid))
 }
 
 /// The one pool of this name or identity.
@@ -745,21 +750,21 @@ fn new_pool(request: &CreatePool, claimed: &[Claimed]) -> Result<(NewPool, Vec<S
     let mut notes: Vec<String> = claimed.iter().flat_map(|c| c.facts.note.clone()).collect();
     let profile = |what: &str, spec: &Option<ProfileSpec>, otherwise: Profile| match spec {
         None => Ok(otherwise),
-        Some(spec) => Profile::parse(&spec.profile)
-            .ok_or_else(|| ApiError::usage("profile.unknown", format!("there is no {what} profile '{}'", spec.profile))),
+        Some(spec) => Profile::parse(&spec.profile).ok_or_else(|| {
+            ApiError::usage("profile.unknown", format!("there is no {what} profile '{}'", spec.profile))
+        }),
     };
     let data = profile("data", &request.data, if count > 1 { Profile::Raid1 } else { Profile::Single })?;
     let metadata = profile("metadata", &request.metadata, if count > 1 { Profile::Raid1 } else { Profile::Dup })?;
     for p in [data, metadata].iter().filter(|p| !p.carries_data()) {
-        notes.push(format!("profile {}: chunks are placed, volumes cannot be made yet; parity I/O is not there", p.name()));
+        notes.push(format!(
+            "profile {}: chunks are placed, volumes cannot be made yet; parity I/O is not there",
+            p.name()
+        ));
     }
 
-    let asked: Vec<NewDevice> = request
-        .devices
-        .iter()
-        .cloned()
-        .chain((request.devices.len()..count).map(|_| NewDevice::default()))
-        .collect();
+    let asked: Vec<NewDevice> =
+        request.devices.iter().cloned().chain((request.devices.len()..count).map(|_| NewDevice::default())).collect();
     let mut devices = Vec::new();
     for (claimed, asked) in claimed.iter().zip(&asked) {
         let word = asked.class.as_deref().unwrap_or_else(|| discover::class_of(&claimed.spec, &claimed.facts));
@@ -767,7 +772,10 @@ fn new_pool(request: &CreatePool, claimed: &[Claimed]) -> Result<(NewPool, Vec<S
             ApiError::usage("class.bad_name", format!("'{word}' cannot be a device class"))
                 .hint("1 to 15 of a-z 0-9 . _ -, such as nvme, ssd, hdd")
         })?;
-        if asked.class.is_some() && claimed.facts.rotational != (word == "hdd") && matches!(word, "nvme" | "ssd" | "hdd") {
+        if asked.class.is_some()
+            && claimed.facts.rotational != (word == "hdd")
+            && matches!(word, "nvme" | "ssd" | "hdd")
+        {
             let says = if claimed.facts.rotational { "that it rotates" } else { "that it does not rotate" };
             notes.push(format!("{} is of class {word}, and the kernel says {says}", claimed.path));
         }
@@ -807,7 +815,10 @@ fn new_pool(request: &CreatePool, claimed: &[Claimed]) -> Result<(NewPool, Vec<S
     if let braid_core::read_policy::ReadPolicy::Devid(id) = trial.read_policy
         && id.index() > count
     {
-        return Err(ApiError::usage("read_policy.no_device", format!("read policy devid:{id}: there will be devices 1 to {count}")));
+        return Err(ApiError::usage(
+            "read_policy.no_device",
+            format!("read policy devid:{id}: there will be devices 1 to {count}"),
+        ));
     }
     Ok((NewPool { name: request.name.clone(), uuid: fresh_uuid(), data, metadata, devices, properties }, notes))
 }
@@ -848,7 +859,10 @@ fn asked_tiers(mut tiers: Tiers, asked: &BTreeMap<String, u8>) -> Result<Option<
     match asked.get("system") {
         Some(system) if *system != tiers.metadata => Err(ApiError::usage(
             "tier.system",
-            format!("the pool's own records are placed as metadata is: tier.system cannot be {system} and tier.metadata {}", tiers.metadata),
+            format!(
+                "the pool's own records are placed as metadata is: tier.system cannot be {system} and tier.metadata {}",
+                tiers.metadata
+            ),
         )
         .hint("leave tier.system out")),
         _ => Ok(Some(tiers)),

@@ -131,7 +131,10 @@ fn normal(name: &str, value: &str) -> Result<String, ApiError> {
         "rotational" | "read_preferred" => flag(name, value).map(on_off),
         "allocation_hint" => Hint::parse(value).map(|h| h.name().to_string()).ok_or_else(|| {
             let names: Vec<&str> = Hint::ALL.iter().map(|h| h.name()).collect();
-            ApiError::usage("hint.unknown", format!("there is no allocation hint '{value}'; known are {}", names.join(" ")))
+            ApiError::usage(
+                "hint.unknown",
+                format!("there is no allocation hint '{value}'; known are {}", names.join(" ")),
+            )
         }),
         _ => match name.strip_prefix("tier.") {
             Some(kind) => crate::control::check::tier(kind, value).map(|t| t.to_string()),
@@ -195,7 +198,8 @@ impl Daemon {
         let values = self.judge(&report, &request, &all, &mut notes)?;
         let what: Vec<String> = values.iter().map(|(name, value)| format!("{}={value}", shown(name))).collect();
         let what = format!("{} of {}", what.join(" "), request.target);
-        let differs = |(name, value): (&String, &String)| all.iter().any(|p| p.name == shown(name) && p.value != *value);
+        let differs =
+            |(name, value): (&String, &String)| all.iter().any(|p| p.name == shown(name) && p.value != *value);
         if request.dry_run {
             let changed = values.iter().any(differs);
             return Ok(Change { changed, dry_run: true, what, notes, ..Change::default() });

@@ -219,14 +219,21 @@ impl Daemon {
     }
 
     /// The same share again is no error: whoever asks twice gets the same answer.
-    fn existing(&self, pool: &OpenPool, volume: VolumeId, request: &CreateShare) -> Result<Option<ShareInfo>, ApiError> {
+    fn existing(
+        &self,
+        pool: &OpenPool,
+        volume: VolumeId,
+        request: &CreateShare,
+    ) -> Result<Option<ShareInfo>, ApiError> {
         let same = |e: &Entry| e.pool == pool.uuid && e.volume == volume && e.info.kind == request.kind;
         let Some(entry) = self.shares.select(same).into_iter().next() else { return Ok(None) };
         if entry.info.read_only != request.read_only {
             let mode = if entry.info.read_only { "read-only" } else { "read-write" };
-            let message = format!("volume {}/{} is shared {mode} as {}", entry.info.pool, entry.info.volume, entry.info.uri);
-            return Err(ApiError::refused("share.other_mode", message)
-                .hint(format!("first: braid unshare {}", entry.info.uri)));
+            let message =
+                format!("volume {}/{} is shared {mode} as {}", entry.info.pool, entry.info.volume, entry.info.uri);
+            return Err(
+                ApiError::refused("share.other_mode", message).hint(format!("first: braid unshare {}", entry.info.uri))
+            );
         }
         Ok(Some(again(entry.info)))
     }
@@ -291,9 +298,10 @@ impl Daemon {
                     Tls::Allow => "nbd-starttls.sock",
                     Tls::Require => "nbd-tls.sock",
                 };
-                let activated = listeners.0.iter().find(|(p, l)| {
-                    l.activated && l.tls == request.tls && matches!(p, Place::Unix(_))
-                });
+                let activated = listeners
+                    .0
+                    .iter()
+                    .find(|(p, l)| l.activated && l.tls == request.tls && matches!(p, Place::Unix(_)));
                 activated.map_or_else(|| Place::Unix(self.config.runtime_dir.join(file)), |(place, _)| place.clone())
             }
             Listen::UnixPath(path) if path.starts_with('/') => Place::Unix(path.into()),
@@ -481,8 +489,9 @@ impl Daemon {
         }
         let sink = pool.ask(|pump| Ok(pump.sink(volume)))?;
         let options = ShareOptions { read_only: request.read_only, allow_other: false };
-        let mut fuse = FuseShare::start_with(&dir, &request.volume, size, options, sink)
-            .map_err(|e| failed("mounting", &e).hint("FUSE needs /dev/fuse, and fusermount3 for users who are not root"))?;
+        let mut fuse = FuseShare::start_with(&dir, &request.volume, size, options, sink).map_err(|e| {
+            failed("mounting", &e).hint("FUSE needs /dev/fuse, and fusermount3 for users who are not root")
+        })?;
         let file = fuse.path().to_path_buf();
         let undo = format!("undo: braid unshare {}/{}", pool.name, request.volume);
         let (uri, device, note) = if request.kind == ShareKind::Loop {
@@ -569,8 +578,9 @@ impl Daemon {
                 let clients = pool.ask(|pump| Ok(pump.clients(entry.volume))).unwrap_or(0);
                 if clients > 0 && !force {
                     let message = format!("{} has {clients} clients", info.uri);
-                    return Err(ApiError::refused("share.in_use", message)
-                        .hint("disconnect them first, or add -f to hang up"));
+                    return Err(
+                        ApiError::refused("share.in_use", message).hint("disconnect them first, or add -f to hang up")
+                    );
                 }
                 let mut listeners = lock(&self.listeners);
                 if let Some(listener) = listeners.0.get(place) {

@@ -165,7 +165,8 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
     let gone = gone(report);
     let lost = report.chunks.iter().filter(|c| survives(c, &gone).is_none()).count();
     if lost > 0 {
-        let message = format!("{lost} of {} chunks have no copy left: reads of them fail with EIO", report.chunks.len());
+        let message =
+            format!("{lost} of {} chunks have no copy left: reads of them fail with EIO", report.chunks.len());
         add("chunk.lost", message, Some("connect the devices below again, then export and import the pool"));
     }
     for d in report.devices.iter().filter(|d| d.state != DeviceState::Online) {
@@ -187,7 +188,11 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
         add("chunk.degraded", message, None);
     }
     if report.writable_data == 0 && report.devices.iter().any(|d| d.state == DeviceState::Online) {
-        add("pool.full", "no more data can be written: first writes fail with ENOSPC".into(), Some("discard or destroy"));
+        add(
+            "pool.full",
+            "no more data can be written: first writes fail with ENOSPC".into(),
+            Some("discard or destroy"),
+        );
     }
     problems
 }
