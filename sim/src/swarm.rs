@@ -201,7 +201,11 @@ pub fn run(seed: u64) -> Result<Summary, String> {
             if let Some(why) = world.wrong.first() {
                 return Err(format!("life {life}: {why}"));
             }
-            if !alive && left == 0 {
+            let waiting: usize = clients.iter().map(|c| c.under_way.len()).sum();
+            if !alive && (left == 0 || volumes.is_empty()) {
+                if waiting > 0 || !creates.is_empty() && volumes.is_empty() {
+                    return Err(format!("life {life}: quiet, but {waiting} requests and {creates:?} have no answer"));
+                }
                 break;
             }
         }

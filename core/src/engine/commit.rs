@@ -165,17 +165,24 @@ impl Engine {
         self.commit.checkpoint_waiters.push(waiter);
     }
 
+    /// Whatever moves when something moves.
+    fn commit_state(&self) -> (u64, Lsn, Round, usize, u64, bool) {
+        let (journal, commit) = (&self.journal, &self.commit);
+        let (written, is_fed) = (journal.written(), self.space.starved.is_empty());
+        let seq = journal.next_seq();
+        (seq, journal.stable() + written, commit.round, self.ios.len(), self.counters.checkpoints, is_fed)
+    }
+
     /// Moves everything here as far as it goes without waiting.
     pub(super) fn drive_commit(&mut self) {
         loop {
-            let before = (self.journal.next_seq(), self.journal.stable(), self.commit.round, self.ios.len());
+            let before = self.commit_state();
             // The round first: a flush begins while no group of the log is on its way, so it covers all before it.
             self.drive_round();
             self.drive_log();
             self.drive_checkpoint();
             self.reclaim();
-            let after = (self.journal.next_seq(), self.journal.stable(), self.commit.round, self.ios.len());
-            if before == after {
+            if before == self.commit_state() {
                 break;
             }
         }
