@@ -69,6 +69,8 @@ pub struct Oracle {
     volumes: BTreeMap<u32, Volume>,
     /// Volumes whose end is not answered yet: a crash may bring them back.
     going: BTreeMap<u32, Volume>,
+    /// Volume and sector whose changes are told.
+    pub watch: Option<(u32, u64)>,
     readers: Vec<Reader>,
 }
 
@@ -106,6 +108,9 @@ impl Oracle {
 
     /// A change is submitted: `value` of each sector in the range.
     pub fn change(&mut self, op: u64, volume: u32, start: u64, end: u64, value: impl Fn(u64) -> u64) {
+        if self.watch.is_some_and(|(w, s)| w == volume && (start..end).contains(&s)) {
+            println!("change {op:#x} submitted: sectors {start}..{end}");
+        }
         let Some(v) = self.volumes.get_mut(&volume) else { return };
         for sector in start..end {
             v.cells.entry(sector).or_default().on_the_way.push((op, value(sector)));
@@ -123,6 +128,9 @@ impl Oracle {
     /// It is answered.
     pub fn changed(&mut self, op: u64, volume: u32, start: u64, end: u64, fine: bool, durable: bool) {
         self.seq += 1;
+        if self.watch.is_some_and(|(w, s)| w == volume && (start..end).contains(&s)) {
+            println!("change {op:#x} answered: fine {fine} durable {durable}");
+        }
         let Some(v) = self.volumes.get_mut(&volume) else { return };
         for sector in start..end {
             let cell = v.cells.get_mut(&sector).expect("it was submitted");

@@ -42,6 +42,10 @@ pub fn run(seed: u64) -> Result<Summary, String> {
     let talk = std::env::var("BRAID_TALK").is_ok();
     let mut rng = Rng::new(seed);
     let mut world = World::new(seed ^ 0x5eed);
+    if let Ok(watch) = std::env::var("BRAID_WATCH") {
+        let (volume, sector) = watch.split_once(':').expect("BRAID_WATCH=volume:sector");
+        world.oracle.watch = Some((volume.parse().expect("a number"), sector.parse().expect("a number")));
+    }
     let n = rng.between(1, 5);
     let shapes: Vec<Shape> = (0..n)
         .map(|_| {

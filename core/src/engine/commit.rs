@@ -196,6 +196,10 @@ impl Engine {
 
     /// When writes and records that nobody asked to flush are flushed all the same.
     pub(super) fn commit_deadline(&self) -> Option<Instant> {
+        if self.commit.round != Round::Idle || self.commit.opening {
+            // It is being done, or will be as soon as that is possible.
+            return None;
+        }
         let interval_ns = self.pool.properties.commit_interval_ms * 1_000_000;
         self.commit.unstable_since.map(|since| since + interval_ns)
     }
