@@ -129,6 +129,11 @@ impl Commit {
         self.starved || self.dead
     }
 
+    /// What the log of the run before says may not be on stable media yet.
+    pub(super) fn is_opening(&self) -> bool {
+        self.opening
+    }
+
     pub(super) fn is_dead(&self) -> bool {
         self.dead
     }
@@ -307,7 +312,7 @@ impl Engine {
     fn drive_round(&mut self) {
         loop {
             match self.commit.round {
-                _ if self.commit.dead => return,
+                _ if self.commit.dead || self.commit.opening => return,
                 Round::Idle => {
                     let overdue = self.commit_deadline().is_some_and(|at| self.now >= at);
                     let wanted = !self.commit.next_waiters.is_empty()
