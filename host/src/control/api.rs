@@ -622,6 +622,9 @@ pub struct PoolStatus {
     /// What is wrong, worst first; empty is good.
     #[serde(default)]
     pub problems: Vec<Problem>,
+    /// What there is to know and nothing to worry about: how disks are talked to, what a power cut took back.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// Members in id order.
     pub devices: Vec<DeviceStatus>,
 }
