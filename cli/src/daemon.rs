@@ -55,7 +55,10 @@ fn run(bound: server::Bound, service: Arc<dyn Service>) -> Result<(), ApiError> 
         let _ = stop.send(());
         match tokio::time::timeout(STOP_WITHIN, server).await {
             Ok(result) => result,
-            Err(_) => Ok(tracing::warn!("requests were still under way; they are cut off")),
+            Err(_) => {
+                tracing::warn!("requests were still under way; they are cut off");
+                Ok(())
+            }
         }
     });
     service.shutdown();

@@ -18,6 +18,7 @@ mod args;
 mod client;
 mod commands;
 mod daemon;
+mod demo;
 mod foreign;
 mod manual;
 mod render;
@@ -127,6 +128,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Shares(args) => commands::share::shares(&connect()?, args),
         Command::Events(args) => commands::pool::events(&connect()?, args),
         Command::Daemon(args) => daemon::daemon(cli.socket, &args),
+        Command::Demo(args) => demo::demo(&args),
         Command::Tls(TlsCommand::Init { dir, names, force }) => tls::init(dir, &names, force, json),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command } => manual::man(&command),

@@ -13,7 +13,7 @@
 //! `{"error":{"code","kind","message","hint"}}`. Both are exactly what the command line prints with `-j`.
 //!
 //! What [`server`](super::server) has done before a [`Service`] sees a request: the JSON fits the struct, unknown keys
-//! were refused, and [`check`](super::check) has passed names, profiles, policies and tiers. What is left to the
+//! were refused, and [`check`] has passed names, profiles, policies and tiers. What is left to the
 //! service: everything that needs to know the pool.
 
 use super::check;

@@ -180,7 +180,13 @@ impl Connected<IncomingStream<'_, UnixListener>> for Peer {
 
 async fn only_for_us(ConnectInfo(peer): ConnectInfo<Peer>, request: Request, next: Next) -> Response {
     if permitted(peer.uid, own_uid()) {
-        return next.run(request).await;
+        // What is announced too large is refused before it is read; what is not announced, at the limit.
+        let length = request.headers().get(header::CONTENT_LENGTH);
+        let announced: Option<usize> = length.and_then(|v| v.to_str().ok()?.parse().ok());
+        return match announced {
+            Some(length) if length > BODY_MAX => too_large(),
+            _ => next.run(request).await,
+        };
     }
     let message = format!("this daemon answers uid {} and root only", own_uid());
     failure(StatusCode::FORBIDDEN, ApiError::new(ErrorKind::Unreachable, "daemon.permission_denied", message))
@@ -251,10 +257,8 @@ fn look<C: Call>() -> MethodRouter<Shared> {
 async fn answer<C: Call>(State(service): State<Shared>, body: Result<Bytes, BytesRejection>) -> Response {
     let body = match body {
         Ok(body) => body,
-        Err(rejection) => {
-            let error = ApiError::usage("request.too_large", format!("a request has at most {BODY_MAX} bytes"));
-            return failure(rejection.status(), error);
-        }
+        Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => return too_large(),
+        Err(rejection) => return fail(ApiError::usage("request.malformed", rejection.body_text())),
     };
     let text: &[u8] = if body.is_empty() { b"{}" } else { &body };
     let request: C = match serde_json::from_slice(text) {
@@ -276,6 +280,11 @@ async fn answer<C: Call>(State(service): State<Shared>, body: Result<Bytes, Byte
                 .hint("its log has the place; this is a bug in braid"),
         ),
     }
+}
+
+fn too_large() -> Response {
+    let error = ApiError::usage("request.too_large", format!("a request has at most {BODY_MAX} bytes"));
+    failure(StatusCode::PAYLOAD_TOO_LARGE, error)
 }
 
 fn fail(error: ApiError) -> Response {
