@@ -1,6 +1,7 @@
 //! The command line as its users see it: the real binary against a real control socket with a mocked daemon behind it.
 
 mod mock;
+mod tidy;
 
 use braid_host::control::api::{PoolState, ROUTES};
 use mock::{Daemon, command, finish};

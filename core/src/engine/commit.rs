@@ -129,6 +129,11 @@ impl Commit {
         self.starved || self.dead
     }
 
+    /// What the log of the run before says may not be on stable media yet.
+    pub(super) fn is_opening(&self) -> bool {
+        self.opening
+    }
+
     pub(super) fn is_dead(&self) -> bool {
         self.dead
     }
@@ -165,17 +170,24 @@ impl Engine {
         self.commit.checkpoint_waiters.push(waiter);
     }
 
+    /// Whatever moves when something moves.
+    fn commit_state(&self) -> (u64, Lsn, Round, usize, u64, bool) {
+        let (journal, commit) = (&self.journal, &self.commit);
+        let (written, is_fed) = (journal.written(), self.space.starved.is_empty());
+        let seq = journal.next_seq();
+        (seq, journal.stable() + written, commit.round, self.ios.len(), self.counters.checkpoints, is_fed)
+    }
+
     /// Moves everything here as far as it goes without waiting.
     pub(super) fn drive_commit(&mut self) {
         loop {
-            let before = (self.journal.next_seq(), self.journal.stable(), self.commit.round, self.ios.len());
+            let before = self.commit_state();
             // The round first: a flush begins while no group of the log is on its way, so it covers all before it.
             self.drive_round();
             self.drive_log();
             self.drive_checkpoint();
             self.reclaim();
-            let after = (self.journal.next_seq(), self.journal.stable(), self.commit.round, self.ios.len());
-            if before == after {
+            if before == self.commit_state() {
                 break;
             }
         }
@@ -189,6 +201,10 @@ impl Engine {
 
     /// When writes and records that nobody asked to flush are flushed all the same.
     pub(super) fn commit_deadline(&self) -> Option<Instant> {
+        if self.commit.round != Round::Idle || self.commit.opening {
+            // It is being done, or will be as soon as that is possible.
+            return None;
+        }
         let interval_ns = self.pool.properties.commit_interval_ms * 1_000_000;
         self.commit.unstable_since.map(|since| since + interval_ns)
     }
@@ -296,7 +312,7 @@ impl Engine {
     fn drive_round(&mut self) {
         loop {
             match self.commit.round {
-                _ if self.commit.dead => return,
+                _ if self.commit.dead || self.commit.opening => return,
                 Round::Idle => {
                     let overdue = self.commit_deadline().is_some_and(|at| self.now >= at);
                     let wanted = !self.commit.next_waiters.is_empty()

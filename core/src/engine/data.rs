@@ -272,7 +272,7 @@ impl Engine {
         let covers = |unit| self.entry(request.volume, unit).written() & mask_in(unit, start, end);
         let known = fua && (start / UNIT..end.div_ceil(UNIT)).all(|unit| covers(unit) == mask_in(unit, start, end));
         // A forced write is durable by itself only when its map entries are.
-        let settled = known && self.journal.stable() == self.journal.appended();
+        let settled = known && self.journal.stable() == self.journal.appended() && !self.commit.is_opening();
         let op = match buf {
             Some(_) => DeviceOp::Write { fua: fua && settled },
             None => DeviceOp::WriteZeroes,

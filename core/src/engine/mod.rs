@@ -141,6 +141,12 @@ impl Engine {
             pool,
         };
         engine.post_views();
+        // The run before may have left writes that nothing flushed.
+        for id in 0..engine.pool.device_ids_end() {
+            if let Some(device) = engine.pool.device_mut(DeviceId(id as u32)) {
+                device.written = 1;
+            }
+        }
         engine.find_open_chunks();
         engine.start_checkpoint();
         engine
