@@ -167,6 +167,9 @@ pub fn run(seed: u64) -> Result<Summary, String> {
                 let command = any_command(&mut rng, &volumes, n as u32, life * 1000 + serial);
                 let destroyed = if let Command::DestroyVolume { volume } = command { Some(volume) } else { None };
                 let creates_one = matches!(command, Command::CreateVolume { .. });
+                if talk {
+                    println!("life {life}: {command:?}");
+                }
                 let tag = world.command(command);
                 if let Some(volume) = destroyed {
                     world.oracle.destroy(volume.0);
