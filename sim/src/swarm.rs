@@ -202,7 +202,7 @@ pub fn run(seed: u64) -> Result<Summary, String> {
                     Err(why) if why.kind == braid_core::control::ErrorKind::Io && !errors_are_fine => {
                         return Err(format!("life {life}: {why:?}"));
                     }
-                    Err(_) => {}
+                    Err(_) => drop(creates.remove(&tag)),
                 }
             }
             if let Some(why) = world.wrong.first() {
