@@ -669,7 +669,9 @@ impl World {
         for kind in [ChunkType::Data, ChunkType::Metadata] {
             let mapped: u64 = report.volumes.iter().map(|v| v.mapped[kind as usize]).sum();
             let used: u64 = report.chunks.iter().filter(|c| c.kind == kind).map(|c| c.used).sum();
-            assert_eq!(mapped, used, "{kind:?}: bytes mapped, bytes used in chunks");
+            let entries: usize = engine.pool().volumes().map(|v| v.map.entries().count()).sum();
+            let about = format!("{entries} entries; {}", engine.space_state());
+            assert_eq!(mapped, used, "{kind:?}: bytes mapped, bytes used in chunks; {about}");
         }
         let mut places = BTreeSet::new();
         for volume in engine.pool().volumes() {

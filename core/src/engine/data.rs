@@ -375,6 +375,10 @@ impl Engine {
 
     /// The data is where it belongs: the map follows, then the log, then the answer.
     fn data_done(&mut self, id: u32) {
+        if self.commit.is_dead() {
+            // The maps in memory may know more than the log ever will: no change is safe on top of them.
+            self.requests[id].error = Some(RequestError::Io);
+        }
         let Active { request, error, .. } = &self.requests[id];
         let (request, failed) = (*request, error.is_some());
         let mut change = None;
