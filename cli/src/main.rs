@@ -9,6 +9,7 @@
 //! | `commands/` | one file a noun: ask, show |
 //! | `render/` | columns, JSON, errors |
 //! | `daemon.rs` | `braid daemon` |
+//! | `engine.rs` | what is behind its socket |
 //! | `manual.rs`, `tls.rs` | what needs no daemon |
 //!
 //! Exit codes: 0 done, 1 failed, 2 usage, 3 daemon not reachable, 4 no such object, 5 refused for safety, 130 interrupted
@@ -19,6 +20,7 @@ mod client;
 mod commands;
 mod daemon;
 mod demo;
+mod engine;
 mod foreign;
 mod manual;
 mod render;

@@ -264,13 +264,13 @@ fn bad_devices_are_refused_and_nothing_is_half_made() {
     create.force = true;
     world.create(create).unwrap();
 
-    let error = world.create(request("other", "single", &[b.clone()])).unwrap_err();
+    let error = world.create(request("other", "single", std::slice::from_ref(&b))).unwrap_err();
     assert_eq!((error.code.as_str(), error.kind), ("device.in_pool", ErrorKind::Refused));
     assert!(error.message.contains("device 2 of pool tank, which is open"), "{error:?}");
-    let mut create = request("other", "single", &[b.clone()]);
+    let mut create = request("other", "single", std::slice::from_ref(&b));
     create.force = true;
     assert_eq!(world.create(create.clone()).unwrap_err().code, "device.in_pool", "never while it is open");
-    let error = world.create(request("tank", "single", &[a.clone()])).unwrap_err();
+    let error = world.create(request("tank", "single", std::slice::from_ref(&a))).unwrap_err();
     assert_eq!(error.code, "pool.exists");
 
     world.export(ExportPool { pool: "tank".into(), ..Default::default() }).unwrap();
