@@ -210,6 +210,11 @@ impl World {
         Ok(())
     }
 
+    /// Takes over disks that were put into place by hand.
+    pub fn adopt_disks(&mut self) {
+        self.depth = vec![0; self.disks.len()];
+    }
+
     /// Superblocks of the disks that are there; those without one are left out.
     pub fn superblocks(&self) -> Vec<superblock::Superblock> {
         let here = (0..self.disks.len()).filter(|&i| !self.faults.is_absent(i as u32 + 1, self.now));
