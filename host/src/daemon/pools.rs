@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::SystemTime;
 
-use braid_core::allocator::Hint;
+use braid_core::allocator::{Hint, Mode};
 use braid_core::control::Command;
 use braid_core::meta::format::{self, NewPool};
 use braid_core::meta::superblock::{self, SLOTS, SUPERBLOCK_SIZE, Superblock};
@@ -754,8 +754,9 @@ fn new_pool(request: &CreatePool, claimed: &[Claimed]) -> Result<(NewPool, Vec<S
             ApiError::usage("profile.unknown", format!("there is no {what} profile '{}'", spec.profile))
         }),
     };
-    let data = profile("data", &request.data, if count > 1 { Profile::Raid1 } else { Profile::Single })?;
-    let metadata = profile("metadata", &request.metadata, if count > 1 { Profile::Raid1 } else { Profile::Dup })?;
+    let [usual_data, usual_metadata] = Profile::usual(count);
+    let data = profile("data", &request.data, usual_data)?;
+    let metadata = profile("metadata", &request.metadata, usual_metadata)?;
     for p in [data, metadata].iter().filter(|p| !p.carries_data()) {
         notes.push(format!(
             "profile {}: chunks are placed, volumes cannot be made yet; parity I/O is not there",
@@ -812,7 +813,7 @@ fn new_pool(request: &CreatePool, claimed: &[Claimed]) -> Result<(NewPool, Vec<S
     for (name, value) in &properties {
         notes.extend(trial.set(name, value)?);
     }
-    if let braid_core::read_policy::ReadPolicy::Devid(id) = trial.read_policy
+    if let Some(id) = trial.read_policy.device()
         && id.index() > count
     {
         return Err(ApiError::usage(
@@ -827,8 +828,8 @@ fn new_pool(request: &CreatePool, claimed: &[Claimed]) -> Result<(NewPool, Vec<S
 fn prefer_classes(request: &CreatePool, devices: &mut [format::NewDevice]) -> Result<(), ApiError> {
     for (is_data, spec) in [(true, &request.data), (false, &request.metadata)] {
         let Some(spec) = spec.as_ref().filter(|s| !s.classes.is_empty()) else { continue };
-        if request.mode.as_deref().is_some_and(|m| m != "tiers") {
-            let message = format!("{spec}: classes of a profile need allocation mode tiers");
+        if request.mode.as_deref().is_some_and(|m| Mode::parse(m) != Some(Mode::default())) {
+            let message = format!("{spec}: classes of a profile need allocation mode {}", Mode::default().name());
             return Err(ApiError::usage("profile.classes_need_tiers", message));
         }
         if let Some(none) = spec.classes.iter().find(|c| !devices.iter().any(|d| d.class.name() == *c)) {
