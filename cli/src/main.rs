@@ -9,12 +9,14 @@
 //! | `commands/` | one file a noun: ask, show |
 //! | `render/` | columns, JSON, errors |
 //! | `daemon.rs` | `braid daemon` |
+//! | `bench.rs` | `braid bench` |
 //! | `manual.rs`, `tls.rs` | what needs no daemon |
 //!
 //! Exit codes: 0 done, 1 failed, 2 usage, 3 daemon not reachable, 4 no such object, 5 refused for safety, 130 interrupted
 //! (by the signal itself, which shells show as 130).
 
 mod args;
+mod bench;
 mod client;
 mod commands;
 mod daemon;
@@ -128,8 +130,10 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Events(args) => commands::pool::events(&connect()?, args),
         Command::Daemon(args) => daemon::daemon(cli.socket, &args),
         Command::Tls(TlsCommand::Init { dir, names, force }) => tls::init(dir, &names, force, json),
+        Command::Bench(args) => bench::bench(&args, json),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command } => manual::man(&command),
+        Command::Internal(InternalCommand::BenchServe(args)) => bench::serve(&args),
         Command::Internal(InternalCommand::Man { dir }) => manual::man_all(&dir),
         Command::Other(words) => Err(foreign::unknown(&words, &manual::names(None))),
     }
