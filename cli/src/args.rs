@@ -132,6 +132,8 @@ pub(crate) enum Command {
     Events(EventsArgs),
     /// Run the daemon
     Daemon(DaemonArgs),
+    /// Try everything on small files in a temporary folder
+    Demo(DemoArgs),
     /// Certificates for NBD over TLS
     #[command(subcommand)]
     Tls(TlsCommand),
@@ -538,4 +540,11 @@ pub(crate) struct ServeArgs {
     pub(crate) size: u64,
     /// Disks of the pool
     pub(crate) disk: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DemoArgs {
+    /// How long each read policy is tried
+    #[arg(long = "ms", default_value_t = 700, value_name = "MS")]
+    pub(crate) milliseconds: u64,
 }

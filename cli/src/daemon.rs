@@ -1,8 +1,9 @@
-//! `braid daemon`: the socket, the log, the signals. What is behind the socket comes from [`service`].
+//! `braid daemon`: the socket, the log, the signals. What is behind the socket comes from [`engine`].
 
 use crate::args::DaemonArgs;
 use crate::client::named_socket;
 use crate::commands::Outcome;
+use crate::engine;
 use braid_host::control::api::{ApiError, Service};
 use braid_host::control::server;
 use std::io::IsTerminal;
@@ -16,17 +17,13 @@ use tracing_subscriber::prelude::*;
 /// How long requests under way may take after a signal. What is durable by then stays; a stop that hangs is worse.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 
-/// What answers the requests: the engine's side is plugged in here, and nowhere else.
-fn service() -> Result<Arc<dyn Service>, ApiError> {
-    Err(ApiError::not_yet("the engine behind the daemon"))
-}
-
 pub(crate) fn daemon(socket: Option<PathBuf>, args: &DaemonArgs) -> Outcome {
     log_to_stderr(&args.log)?;
     let path = socket.or_else(named_socket).unwrap_or_else(server::default_socket);
     // First the socket: a second daemon must not get as far as touching a disk.
-    let bound = server::bind(&path)?;
-    let service = service()?;
+    let mut passed = engine::passed()?;
+    let bound = engine::bind(&mut passed, &path)?;
+    let service = engine::service(passed, bound.path())?;
     run(bound, service)?;
     Ok(0)
 }
@@ -55,7 +52,10 @@ fn run(bound: server::Bound, service: Arc<dyn Service>) -> Result<(), ApiError> 
         let _ = stop.send(());
         match tokio::time::timeout(STOP_WITHIN, server).await {
             Ok(result) => result,
-            Err(_) => Ok(tracing::warn!("requests were still under way; they are cut off")),
+            Err(_) => {
+                tracing::warn!("requests were still under way; they are cut off");
+                Ok(())
+            }
         }
     });
     service.shutdown();

@@ -10,6 +10,7 @@
 //! | `render/` | columns, JSON, errors |
 //! | `daemon.rs` | `braid daemon` |
 //! | `bench.rs` | `braid bench` |
+//! | `engine.rs` | what is behind its socket |
 //! | `manual.rs`, `tls.rs` | what needs no daemon |
 //!
 //! Exit codes: 0 done, 1 failed, 2 usage, 3 daemon not reachable, 4 no such object, 5 refused for safety, 130 interrupted
@@ -20,6 +21,8 @@ mod bench;
 mod client;
 mod commands;
 mod daemon;
+mod demo;
+mod engine;
 mod foreign;
 mod manual;
 mod render;
@@ -129,6 +132,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Shares(args) => commands::share::shares(&connect()?, args),
         Command::Events(args) => commands::pool::events(&connect()?, args),
         Command::Daemon(args) => daemon::daemon(cli.socket, &args),
+        Command::Demo(args) => demo::demo(&args),
         Command::Tls(TlsCommand::Init { dir, names, force }) => tls::init(dir, &names, force, json),
         Command::Bench(args) => bench::bench(&args, json),
         Command::Completions { shell } => manual::completions(shell),

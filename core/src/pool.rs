@@ -137,7 +137,7 @@ impl Pool {
                 };
                 for i in 0..u32::from(count) {
                     let entry = match entry.is_mapped() && entry.written() != 0 {
-                        true => Entry::new(entry.chunk(), (entry.unit() + i) & 0x3ffff, entry.written()),
+                        true => Entry::new(entry.chunk(), entry.unit() + i, entry.written()),
                         false => Entry::NONE,
                     };
                     volume.map.set(unit + u64::from(i), entry);

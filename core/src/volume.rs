@@ -117,6 +117,8 @@ pub(crate) struct Slot {
     leaf: Option<Leaf>,
     /// Where the last checkpoint put it; 0 = nowhere.
     pub(crate) page: u64,
+    /// Checksum of that page.
+    pub(crate) crc: u32,
     /// It changed since the last checkpoint.
     pub(crate) dirty: bool,
 }
@@ -249,16 +251,22 @@ impl Map {
         }
     }
 
+    /// Leaves that changed and need a page, at most.
+    pub(crate) fn dirty_tables(&self) -> u64 {
+        let has_table = |&&leaf: &&u64| self.slot(leaf).is_some_and(|s| matches!(s.leaf, Some(Leaf::Table(_))));
+        self.dirty.iter().filter(has_table).count() as u64
+    }
+
     /// From a checkpoint: a leaf in one line.
     pub(crate) fn load_line(&mut self, leaf: u64, chunk: ChunkId, first: u32) {
         self.slot_mut(leaf).leaf = Some(Leaf::Line { chunk, first });
     }
 
     /// From a checkpoint: a leaf and its page.
-    pub(crate) fn load_table(&mut self, leaf: u64, page: u64, entries: Box<[Entry; LEAF]>) {
+    pub(crate) fn load_table(&mut self, leaf: u64, page: u64, crc: u32, entries: Box<[Entry; LEAF]>) {
         let slot = self.slot_mut(leaf);
         slot.leaf = Some(Leaf::Table(entries));
-        slot.page = page;
+        (slot.page, slot.crc) = (page, crc);
     }
 
     /// The first run of alike blocks in `[offset, offset + len)`; both are multiples of `BLOCK`, `len` is not 0.
@@ -326,6 +334,11 @@ impl Map {
     /// First unit at or after `unit` and before `end` that is mapped.
     pub fn next_mapped(&self, mut unit: u64, end: u64) -> Option<u64> {
         while unit < end {
+            let directory = usize::try_from(unit / LEAF as u64).ok()? / DIRECTORY;
+            if self.directories.get(directory)?.is_none() {
+                unit = (directory as u64 + 1) * (DIRECTORY * LEAF) as u64;
+                continue;
+            }
             let slot = self.slot(unit / LEAF as u64);
             if slot.is_none_or(|s| s.leaf.is_none()) {
                 unit = (unit / LEAF as u64 + 1) * LEAF as u64;

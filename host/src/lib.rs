@@ -4,6 +4,7 @@ pub mod aligned;
 pub mod backend;
 pub mod buffers;
 pub mod control;
+pub mod daemon;
 #[cfg(feature = "fuse")]
 pub mod fuse;
 pub mod loopdev;

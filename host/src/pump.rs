@@ -564,9 +564,11 @@ impl Pump {
         extents
     }
 
-    fn feed_load(&mut self) {
-        let Some(mut running) = self.loads.take() else { return };
+    /// True when there was something to feed.
+    fn feed_load(&mut self) -> bool {
+        let Some(mut running) = self.loads.take() else { return false };
         let now = self.now();
+        let mut fed = false;
         while !running.ending
             && let Some(slot) = running.idle.pop()
         {
@@ -597,9 +599,11 @@ impl Pump {
                 }
             }
             self.engine.handle(now, Input::Submit(request));
+            fed = true;
         }
         self.loads = Some(running);
         self.end_load();
+        fed
     }
 
     fn end_load(&mut self) {
@@ -617,7 +621,6 @@ impl Pump {
     /// Carries out what the engine wants; when it wants to be asked again.
     fn drain(&mut self) -> Option<Instant> {
         let now = self.now();
-        let mut fed = false;
         loop {
             match self.engine.poll(now) {
                 Output::Issue(dispatch) => self.issue(dispatch),
@@ -630,10 +633,9 @@ impl Pump {
                 }
                 Output::Event(event) => (self.on_event)(event),
                 Output::Idle { until } => {
-                    if self.loads.is_none() || std::mem::replace(&mut fed, true) {
+                    if !self.feed_load() {
                         return until;
                     }
-                    self.feed_load();
                 }
             }
         }

@@ -1,1 +1,26 @@
-//! placeholder
+//! A pretended world around the engine of braid: virtual time, simple disks, faults, clients, and an oracle.
+//!
+//! ```text
+//!   workload --requests--> world --Input--> Engine --Output--> world --commands--> disk + fault
+//!       ^                    |                                                        |
+//!       '------- oracle <----'---------------------- completions ---------------------'
+//! ```
+//!
+//! The same engine as in production is driven through the same two functions; nothing in it knows. A run is a
+//! function of its seed: same seed, same trace, on every machine.
+//!
+//! Left out: payload below 512 bytes (a sector is one stamp), real service times (see [`disk`]), threads, memory.
+
+pub mod cost;
+pub mod disk;
+pub mod fault;
+pub mod oracle;
+pub mod rng;
+pub mod swarm;
+pub mod workload;
+pub mod world;
+
+pub use disk::{Disk, Model};
+pub use fault::{Fault, Trouble};
+pub use rng::Rng;
+pub use world::{Crash, World};

@@ -93,11 +93,11 @@ pub(crate) fn iostat(context: &Context, args: IostatArgs) -> Outcome {
             print(&render::json::<IoStat>(&now, interval.every.is_some()));
         } else {
             let rows = rows(before.as_ref(), &now, args.verbose);
+            let text = table(&rows, COLUMNS, &flags)?;
             if !flags.no_header && before.is_none() {
-                let title = "means since open; K, M, G are 1024; read_s, rbytes_s: a second; rwait: mean\n";
-                print(title);
+                print("means since open; K, M, G are 1024; read_s, rbytes_s: a second; rwait: mean\n");
             }
-            print(&table(&rows, COLUMNS, &flags)?);
+            print(&text);
         }
         before = Some(now);
         left = left.map(|n| n - 1);

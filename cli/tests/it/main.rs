@@ -1,6 +1,7 @@
 //! The command line as its users see it: the real binary against a real control socket with a mocked daemon behind it.
 
 mod mock;
+mod tidy;
 
 use braid_host::control::api::{PoolState, ROUTES};
 use mock::{Daemon, command, finish};
@@ -377,7 +378,6 @@ fn bad_input_is_refused_with_cause_and_next_step() {
         ("status nopool", 4, "no open pool named nopool", ""),
         ("status tank other", 2, "one word too many", ""),
         ("iostat 0", 2, "not an interval", ""),
-        ("list -o nmae", 2, "no column 'nmae'", "you may mean name"),
         ("lisst", 2, "no command 'braid lisst'", "braid list"),
         ("sha tank/vm0 nbd", 2, "could be share, shares", ""),
         ("lvcreate -L 10G -n v tank", 2, "noun and a verb", "braid volume create tank/v 10G"),

@@ -158,6 +158,7 @@ impl Service for Mock {
             spilled: vec![Spill { kind: "metadata".into(), bytes: GIB, count: 1 }],
             problems: if bad { vec![problem] } else { vec![] },
             devices: self.devices(),
+            notes: vec![],
         }])
     }
     fn usage(&self, r: Usage) -> Result<Vec<PoolUsage>, ApiError> {

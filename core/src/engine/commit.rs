@@ -16,10 +16,11 @@ use alloc::vec::Vec;
 use super::{Engine, Waiter};
 use crate::ChunkType;
 use crate::chunk::Chunk;
+use crate::device::DeviceState;
 use crate::meta::image::{self, Image};
 use crate::meta::journal::{Lsn, Run};
 use crate::meta::pages::{self, Page, PageSpace};
-use crate::meta::superblock::SYSTEM_CHUNKS_MAX;
+use crate::meta::superblock::{ROOT_RUNS_MAX, SYSTEM_CHUNKS_MAX};
 use crate::meta::{PAGE, Superblock};
 use crate::queue::{Io, Owner};
 use crate::request::{DeviceOp, IoError};
@@ -39,6 +40,8 @@ pub(super) struct Commit {
     /// No room for the next checkpoint's pages: no new space is handed out.
     starved: bool,
     log_copies: Copies,
+    /// Columns of the log that got all of the group on its way so far.
+    log_columns: Vec<usize>,
     round: Round,
     round_failed: bool,
     round_waiters: Vec<Waiter>,
@@ -48,8 +51,13 @@ pub(super) struct Commit {
     /// Records below say which members failed; no write is answered before they are stable.
     pub(super) failure_lsn: Lsn,
     checkpoint: Option<Checkpoint>,
-    checkpoint_wanted: bool,
-    /// Since when there are records that no flush covers.
+    /// Pages of volumes that are gone since the last checkpoint.
+    orphans: Vec<Page>,
+    /// For the next checkpoint that begins.
+    checkpoint_waiters: Vec<Waiter>,
+    /// Writes that no round covers yet.
+    pub(super) unflushed: bool,
+    /// Since when there are writes or records that no round covers.
     unstable_since: Option<Instant>,
 }
 
@@ -76,10 +84,12 @@ struct Checkpoint {
     log_seq: u64,
     root: Vec<Page>,
     root_len: u32,
+    root_crc: u32,
     stale: Vec<Page>,
     step: Step,
     copies: Copies,
     failed: bool,
+    waiters: Vec<Waiter>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +109,7 @@ impl Commit {
             dead: false,
             starved: false,
             log_copies: Copies::default(),
+            log_columns: Vec::new(),
             round: Round::Idle,
             round_failed: false,
             round_waiters: Vec::new(),
@@ -107,13 +118,29 @@ impl Commit {
             stable_waiters: VecDeque::new(),
             failure_lsn: 0,
             checkpoint: None,
-            checkpoint_wanted: false,
+            orphans: Vec::new(),
+            checkpoint_waiters: Vec::new(),
+            unflushed: false,
             unstable_since: None,
         }
     }
 
     pub(super) fn is_starved(&self) -> bool {
         self.starved || self.dead
+    }
+
+    /// What the log of the run before says may not be on stable media yet.
+    pub(super) fn is_opening(&self) -> bool {
+        self.opening
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead
+    }
+
+    /// One is under way; pages come free at its end.
+    pub(super) fn is_checkpointing(&self) -> bool {
+        self.starved && self.checkpoint.is_some()
     }
 
     pub(super) fn generation(&self) -> u64 {
@@ -134,34 +161,50 @@ impl Engine {
         self.commit.written_waiters.push_back((lsn, id));
     }
 
-    pub(super) fn want_checkpoint(&mut self) {
-        self.commit.checkpoint_wanted = true;
+    /// Pages that no volume of now refers to.
+    pub(super) fn orphan_pages(&mut self, pages: Vec<Page>) {
+        self.commit.orphans.extend(pages);
+    }
+
+    pub(super) fn join_checkpoint(&mut self, waiter: Waiter) {
+        self.commit.checkpoint_waiters.push(waiter);
+    }
+
+    /// Whatever moves when something moves.
+    fn commit_state(&self) -> (u64, Lsn, Round, usize, u64, bool) {
+        let (journal, commit) = (&self.journal, &self.commit);
+        let (written, is_fed) = (journal.written(), self.space.starved.is_empty());
+        let seq = journal.next_seq();
+        (seq, journal.stable() + written, commit.round, self.ios.len(), self.counters.checkpoints, is_fed)
     }
 
     /// Moves everything here as far as it goes without waiting.
     pub(super) fn drive_commit(&mut self) {
         loop {
-            let before = (self.journal.next_seq(), self.journal.stable(), self.commit.round, self.ios.len());
+            let before = self.commit_state();
             // The round first: a flush begins while no group of the log is on its way, so it covers all before it.
             self.drive_round();
             self.drive_log();
             self.drive_checkpoint();
             self.reclaim();
-            let after = (self.journal.next_seq(), self.journal.stable(), self.commit.round, self.ios.len());
-            if before == after {
+            if before == self.commit_state() {
                 break;
             }
         }
-        let is_unstable = self.journal.stable() < self.journal.appended() || self.space.is_waiting();
+        let is_unstable = self.journal.stable() < self.journal.appended() || self.commit.unflushed;
         self.commit.unstable_since = match self.commit.unstable_since {
-            _ if !is_unstable => None,
+            _ if !is_unstable || self.commit.dead => None,
             None => Some(self.now),
             since => since,
         };
     }
 
-    /// When records that nobody asked to flush are flushed all the same.
+    /// When writes and records that nobody asked to flush are flushed all the same.
     pub(super) fn commit_deadline(&self) -> Option<Instant> {
+        if self.commit.round != Round::Idle || self.commit.opening {
+            // It is being done, or will be as soon as that is possible.
+            return None;
+        }
         let interval_ns = self.pool.properties.commit_interval_ms * 1_000_000;
         self.commit.unstable_since.map(|since| since + interval_ns)
     }
@@ -186,9 +229,11 @@ impl Engine {
             let bytes: Arc<[u8]> = bytes.into();
             let columns =
                 self.pool.chunk(self.commit.superblock.system[0].id).expect("the log has a chunk").columns.clone();
-            for column in columns {
+            self.commit.log_columns.clear();
+            for (i, column) in columns.into_iter().enumerate() {
                 if self.pool.is_online(column.device) {
                     self.commit.log_copies.pending += 1;
+                    self.commit.log_columns.push(i);
                     let at = column.offset + block * PAGE;
                     self.issue_record(Owner::Log, column.device, at, bytes.clone(), forced);
                 } else {
@@ -202,21 +247,24 @@ impl Engine {
         }
     }
 
-    pub(super) fn log_copy_done(&mut self, device: DeviceId, result: Result<(), IoError>) {
-        let copies = &mut self.commit.log_copies;
-        copies.pending -= 1;
-        copies.written += u32::from(result.is_ok());
-        let (pending, written) = (copies.pending, copies.written);
-        if let Err(error) = result
-            && self.spares(device)
-        {
-            self.fail_device(device, error);
+    pub(super) fn log_copy_done(&mut self, io: &Io, result: Result<(), IoError>) {
+        self.commit.log_copies.pending -= 1;
+        if let Err(error) = result {
+            // One copy has to have all of it: a group that wraps around goes out in two parts.
+            let log = self.pool.chunk(self.commit.superblock.system[0].id).expect("the log has a chunk");
+            let column = log
+                .columns
+                .iter()
+                .position(|c| c.device == io.device && (c.offset..c.offset + log.stripe).contains(&io.offset));
+            self.commit.log_columns.retain(|&i| Some(i) != column);
+            if self.spares(io.device) {
+                self.fail_device(io.device, error);
+            }
         }
-        if pending > 0 {
+        if self.commit.log_copies.pending > 0 {
             return;
         }
-        self.commit.log_copies.written = 0;
-        if written == 0 {
+        if self.commit.log_columns.is_empty() {
             self.commit.dead = true;
             return;
         }
@@ -249,6 +297,8 @@ impl Engine {
         let commit = &mut self.commit;
         let mut all: Vec<Waiter> = core::mem::take(&mut commit.round_waiters);
         all.append(&mut commit.next_waiters);
+        all.append(&mut commit.checkpoint_waiters);
+        all.extend(core::mem::take(&mut self.space.starved).into_iter().map(Waiter::Starved));
         all.extend(core::mem::take(&mut commit.written_waiters).into_iter().map(|(_, id)| Waiter::Request(id)));
         all.extend(core::mem::take(&mut commit.stable_waiters).into_iter().map(|(_, waiter)| waiter));
         commit.round = Round::Idle;
@@ -262,13 +312,12 @@ impl Engine {
     fn drive_round(&mut self) {
         loop {
             match self.commit.round {
-                _ if self.commit.dead => return,
+                _ if self.commit.dead || self.commit.opening => return,
                 Round::Idle => {
                     let overdue = self.commit_deadline().is_some_and(|at| self.now >= at);
                     let wanted = !self.commit.next_waiters.is_empty()
                         || !self.commit.stable_waiters.is_empty()
-                        || !self.space.starved.is_empty()
-                        || self.commit.failure_lsn > self.journal.stable();
+                        || !self.space.starved.is_empty() && self.space.waits_for(self.journal.stable());
                     if !wanted && !overdue {
                         return;
                     }
@@ -281,10 +330,12 @@ impl Engine {
                     if self.journal.written() < lsn || self.journal.is_busy() {
                         return;
                     }
-                    let pending = self.flush_devices(Owner::Flush);
+                    let (pending, all) = self.flush_devices(Owner::Flush);
+                    self.commit.round_failed = !all;
                     self.commit.round = Round::Devices(lsn, pending);
                 }
                 Round::Devices(_, 1..) => return,
+                Round::Devices(_, 0) if self.commit.round_failed => self.round_failed(),
                 Round::Devices(lsn, 0) => self.commit.round = Round::Claim(lsn),
                 Round::Claim(lsn) => {
                     if self.journal.stable() < lsn {
@@ -306,14 +357,41 @@ impl Engine {
         }
     }
 
-    /// Asks every device with unflushed writes to flush; how many that are.
-    fn flush_devices(&mut self, owner: Owner) -> u32 {
+    /// A flush failed where no other copy stands in: nothing is claimed, and everyone who asked hears of it. What
+    /// nobody asked for is tried again after an interval.
+    fn round_failed(&mut self) {
+        self.commit.round = Round::Idle;
+        self.commit.unflushed = true;
+        self.commit.unstable_since = Some(self.now);
+        let mut all = core::mem::take(&mut self.commit.round_waiters);
+        all.extend(core::mem::take(&mut self.commit.stable_waiters).into_iter().map(|(_, waiter)| waiter));
+        all.extend(core::mem::take(&mut self.space.starved).into_iter().map(Waiter::Starved));
+        for waiter in all {
+            self.wake(waiter, false);
+        }
+    }
+
+    /// Asks every device with unflushed writes to flush; how many that are, and whether all of them could be asked.
+    fn flush_devices(&mut self, owner: Owner) -> (u32, bool) {
+        // A member that went away with unflushed writes may come back without them.
+        let gone = self.pool.devices().filter(|d| d.state == DeviceState::Missing && d.is_dirty());
+        let gone: Vec<DeviceId> = gone.map(|d| d.id).collect();
+        let mut all = true;
+        for device in gone {
+            match self.spares(device) {
+                true => self.fail_device(device, IoError::Gone),
+                false => all = false,
+            }
+        }
+        if owner == Owner::Flush {
+            self.commit.unflushed = false;
+        }
         let online = self.pool.devices().filter(|d| self.pool.is_online(d.id) && d.is_dirty());
         let dirty: Vec<(DeviceId, u64)> = online.map(|d| (d.id, d.written)).collect();
         for &(device, written) in &dirty {
             self.issue_simple(owner, device, DeviceOp::Flush, written, 0);
         }
-        dirty.len() as u32
+        (dirty.len() as u32, all)
     }
 
     pub(super) fn device_flushed(&mut self, io: &Io, result: Result<(), IoError>) {
@@ -357,7 +435,7 @@ impl Engine {
             let dirty: u64 = self.pool.volumes().map(|v| v.map.dirty.len() as u64).sum();
             let due = self.journal.blocks_used() > self.journal.blocks() / 2
                 || dirty > self.commit.dirty_leaves_max()
-                || core::mem::take(&mut self.commit.checkpoint_wanted);
+                || !self.commit.checkpoint_waiters.is_empty();
             if due && !self.commit.dead {
                 self.start_checkpoint();
             }
@@ -369,10 +447,11 @@ impl Engine {
         match checkpoint.step {
             _ if checkpoint.failed => self.abandon_checkpoint(),
             Step::Pages => {
-                let pending = self.flush_devices(Owner::CheckpointFlush);
+                let (pending, all) = self.flush_devices(Owner::CheckpointFlush);
                 let checkpoint = self.commit.checkpoint.as_mut().expect("just seen");
                 checkpoint.step = Step::Flush;
                 checkpoint.copies.pending = pending;
+                checkpoint.failed |= !all;
                 if pending == 0 {
                     self.drive_checkpoint();
                 }
@@ -387,19 +466,29 @@ impl Engine {
     pub(super) fn start_checkpoint(&mut self) {
         self.make_page_room();
         let Commit { pages: space, root, .. } = &mut self.commit;
-        let Some(Image { writes, root, root_len, stale }) = image::build(&mut self.pool, space, root) else {
+        let Some(Image { writes, root, root_len, root_crc, mut stale }) = image::build(&mut self.pool, space, root)
+        else {
             self.commit.starved = true;
+            // Without its first checkpoint a pool can log nothing.
+            self.commit.dead |= self.commit.opening;
             return;
         };
+        stale.append(&mut self.commit.orphans);
+        if pages::runs(&root).len() > ROOT_RUNS_MAX {
+            // So scattered that no superblock can say where it is.
+            return self.abandon_checkpoint();
+        }
         self.commit.checkpoint = Some(Checkpoint {
             first_lsn: self.journal.appended(),
             log_seq: self.journal.next_seq(),
             root,
             root_len,
+            root_crc,
             stale,
             step: Step::Pages,
             copies: Copies::default(),
             failed: false,
+            waiters: core::mem::take(&mut self.commit.checkpoint_waiters),
         });
         for (page, bytes) in writes {
             let bytes: Arc<[u8]> = bytes.into();
@@ -449,6 +538,7 @@ impl Engine {
         sb.name.clone_from(&self.pool.name);
         (sb.first_lsn, sb.log_seq) = (checkpoint.first_lsn, checkpoint.log_seq);
         (sb.root, sb.root_len) = (pages::runs(&checkpoint.root), checkpoint.root_len);
+        sb.root_crc = checkpoint.root_crc;
         let log = sb.system[0].id;
         let others = self.pool.chunks().filter(|c| c.kind == ChunkType::System && c.id != log).cloned();
         sb.system.truncate(1);
@@ -485,14 +575,20 @@ impl Engine {
         self.commit.root = checkpoint.root;
         self.commit.opening = false;
         self.counters.checkpoints += 1;
+        self.space.room = true;
         self.journal.checkpointed(checkpoint.first_lsn, checkpoint.log_seq);
+        for waiter in checkpoint.waiters {
+            self.wake(waiter, true);
+        }
         self.log_moved();
     }
 
     /// The image is not complete: the one before counts on, and with the log it says the same. Without room to log,
     /// that is the end.
     fn abandon_checkpoint(&mut self) {
-        self.commit.checkpoint = None;
+        if let Some(checkpoint) = self.commit.checkpoint.take() {
+            self.commit.checkpoint_waiters.extend(checkpoint.waiters);
+        }
         self.commit.dead = true;
         self.give_up();
     }

@@ -16,7 +16,16 @@ use crate::units::{BLOCK, DeviceId, UNIT, VolumeId};
 use crate::volume::{VOLUME_MAX, VOLUME_MIN, VOLUMES_MAX, Volume};
 use crate::{ChunkType, Profile, names};
 
-type Outcome = Result<(Done, Option<Lsn>), ControlError>;
+/// When a command is answered.
+pub(super) enum Due {
+    Now,
+    /// Once this record is stable.
+    Stable(Lsn),
+    /// Once a checkpoint that begins after it is durable.
+    Checkpoint,
+}
+
+type Outcome = Result<(Done, Due), ControlError>;
 
 fn usage(message: impl Into<String>) -> ControlError {
     ControlError::new(ErrorKind::Usage, message)
@@ -55,13 +64,14 @@ impl Engine {
                 self.change(old != class, Record::Volume { id: volume, name, size, class })
             }
             Command::DestroyVolume { volume } => {
-                self.volume(volume)?;
-                let entries: Vec<_> =
-                    self.pool.volume(volume).map(|v| v.map.entries().map(|(_, e)| e).collect()).unwrap_or_default();
-                for entry in entries {
-                    self.retire_unit(volume, entry);
-                }
-                self.change(true, Record::VolumeRemove(volume))
+                let map = &self.volume(volume)?.map;
+                let entries: Vec<_> = map.entries().map(|(_, e)| e).collect();
+                // The last checkpoint still refers to the pages of its leaves: the next one does not.
+                let pages: Vec<_> = map.slots().map(|(_, slot)| slot.page).filter(|&page| page != 0).collect();
+                let outcome = self.change(true, Record::VolumeRemove(volume))?;
+                self.retire_units(entries);
+                self.orphan_pages(pages);
+                Ok(outcome)
             }
             Command::Set { name, value } => {
                 let before = self.pool.properties.clone();
@@ -69,24 +79,21 @@ impl Engine {
                 let stored = self.pool.properties.get(&name).unwrap_or_default();
                 self.selector.set(self.pool.properties.read_policy);
                 let changed = self.pool.properties != before;
-                let (done, lsn) = self.change(changed, Record::Property { name, value: stored })?;
-                Ok((note.map_or(done, Done::Adjusted), lsn))
+                let (done, due) = self.change(changed, Record::Property { name, value: stored })?;
+                Ok((note.map_or(done, Done::Adjusted), due))
             }
             Command::SetDevice { device, name, value } => self.set_device(device, &name, &value),
-            Command::Checkpoint => {
-                self.want_checkpoint();
-                Ok((Done::Changed, self.journal.appended().checked_sub(1)))
-            }
+            Command::Checkpoint => Ok((Done::Changed, Due::Checkpoint)),
         }
     }
 
     fn change(&mut self, changed: bool, record: Record) -> Outcome {
         if !changed {
-            return Ok((Done::Unchanged, None));
+            return Ok((Done::Unchanged, Due::Now));
         }
         let lsn = self.journal.append(&record);
         self.pool.apply(record).expect("a command that was checked contradicts nothing");
-        Ok((Done::Changed, Some(lsn)))
+        Ok((Done::Changed, Due::Stable(lsn)))
     }
 
     fn volume(&self, id: VolumeId) -> Result<&Volume, ControlError> {
@@ -103,8 +110,8 @@ impl Engine {
             return Err(usage(format!("a pool has at most {VOLUMES_MAX} volumes")));
         }
         let id = VolumeId(self.pool.next_volume);
-        let (_, lsn) = self.change(true, Record::Volume { id, name, size, class })?;
-        Ok((Done::Volume(id), lsn))
+        let (_, due) = self.change(true, Record::Volume { id, name, size, class })?;
+        Ok((Done::Volume(id), due))
     }
 
     fn check_new_name(&self, name: &str) -> Result<(), ControlError> {

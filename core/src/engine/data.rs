@@ -1,5 +1,7 @@
 //! Reads, writes, and what a client can do to space.
 
+use alloc::vec::Vec;
+
 use super::{Active, Engine, Phase, Waiter};
 use crate::control::VolumeClass;
 use crate::meta::journal::Lsn;
@@ -188,9 +190,13 @@ impl Engine {
         }
     }
 
-    fn start_data(&mut self, id: u32) {
+    pub(super) fn start_data(&mut self, id: u32) {
         self.requests[id].phase = Phase::Data;
         let request = self.requests[id].request;
+        if self.pool.volume(request.volume).is_none() {
+            self.requests[id].error = Some(RequestError::NoVolume);
+            return self.reply(id);
+        }
         match request.op {
             Op::Write { fua } => {
                 for (i, block) in edges(&request).into_iter().enumerate() {
@@ -202,9 +208,16 @@ impl Engine {
                     }
                 }
                 let (start, end) = envelope(&request);
+                if !self.place(id, start, end) {
+                    return;
+                }
                 self.start_write(id, start, end, Some(range(request.buf, 0, end - start)), fua);
             }
             Op::WriteZeroes { no_hole, fua } => {
+                let (start, end) = interior(&request);
+                if no_hole && start < end && !self.place(id, start, end) {
+                    return;
+                }
                 for (i, block) in edges(&request).into_iter().enumerate() {
                     let (Some(block), Some(scratch)) = (block, self.requests[id].scratch[i]) else { continue };
                     let from = request.offset.max(block) - block;
@@ -224,7 +237,6 @@ impl Engine {
                         );
                     }
                 }
-                let (start, end) = interior(&request);
                 if no_hole && start < end {
                     return self.start_write(id, start, end, None, fua);
                 }
@@ -241,25 +253,31 @@ impl Engine {
         }
     }
 
-    /// Places what has no place yet and writes `[start, end)`: from `buf`, or zeros without one.
-    fn start_write(&mut self, id: u32, start: u64, end: u64, buf: Option<BufRange>, fua: bool) {
+    /// Gives every unit of `[start, end)` a place; false when there is none, and then the request is taken care of.
+    fn place(&mut self, id: u32, start: u64, end: u64) -> bool {
         let request = self.requests[id].request;
         let kind = self.kind_of(&request);
-        let (mut known, mut unit) = (true, start / UNIT);
-        while unit * UNIT < end {
-            let entry = self.entry(request.volume, unit);
-            known &= entry.written() & mask_in(unit, start, end) == mask_in(unit, start, end);
-            if !entry.is_mapped() && !self.reserve(request.volume, unit, kind) {
-                return self.no_space(id, kind);
+        for unit in start / UNIT..end.div_ceil(UNIT) {
+            if !self.entry(request.volume, unit).is_mapped() && !self.reserve(request.volume, unit, kind) {
+                self.no_space(id, kind);
+                return false;
             }
-            unit += 1;
         }
+        true
+    }
+
+    /// Writes `[start, end)`, which has its place: from `buf`, or zeros without one.
+    fn start_write(&mut self, id: u32, start: u64, end: u64, buf: Option<BufRange>, fua: bool) {
+        let request = self.requests[id].request;
+        let covers = |unit| self.entry(request.volume, unit).written() & mask_in(unit, start, end);
+        let known = fua && (start / UNIT..end.div_ceil(UNIT)).all(|unit| covers(unit) == mask_in(unit, start, end));
         // A forced write is durable by itself only when its map entries are.
-        let settled = known && self.journal.stable() == self.journal.appended();
+        let settled = known && self.journal.stable() == self.journal.appended() && !self.commit.is_opening();
         let op = match buf {
             Some(_) => DeviceOp::Write { fua: fua && settled },
             None => DeviceOp::WriteZeroes,
         };
+        self.requests[id].forced = op == DeviceOp::Write { fua: true };
         let mut at = start;
         while at < end {
             let head = self.entry(request.volume, at / UNIT);
@@ -385,13 +403,13 @@ impl Engine {
         }
         self.requests[id].phase = Phase::Commit;
         let waiter = Waiter::Request(id);
-        let settled = matches!(request.op, Op::Write { .. })
-            && change.is_none()
-            && self.journal.stable() == self.journal.appended();
+        // Every block was known and its entry stable when the write was forced, and the range has been ours since.
+        let settled = self.requests[id].forced && change.is_none();
         if fua && !failed && !settled {
             self.join_flush(waiter);
         } else if self.commit.failure_lsn > self.journal.stable() {
-            self.wait_stable(self.commit.failure_lsn - 1, waiter);
+            let failure = self.commit.failure_lsn - 1;
+            self.wait_stable(change.map_or(failure, |lsn| lsn.max(failure)), waiter);
         } else if let Some(lsn) = change {
             self.wait_written(lsn, id);
         } else {
@@ -427,7 +445,8 @@ impl Engine {
                         if first + u64::from(count) == unit
                             && count < u16::MAX
                             && entry.written() == ALL_BLOCKS
-                            && new == Entry::new(entry.chunk(), entry.unit() + u32::from(count), ALL_BLOCKS) =>
+                            && new.written() == ALL_BLOCKS
+                            && (new.chunk(), new.unit()) == (entry.chunk(), entry.unit() + u32::from(count)) =>
                     {
                         Some((first, count + 1, entry))
                     }
@@ -451,11 +470,12 @@ impl Engine {
     /// Makes whole blocks holes; units without any block left go back to free space when that is safe.
     fn unmap(&mut self, id: u32, volume: VolumeId, start: u64, end: u64) -> Option<Lsn> {
         let mut last = None;
+        let mut retired = Vec::new();
         let mut run: Option<(u64, u16, Entry)> = None;
         let mut unit = start / UNIT;
         let units_end = end.div_ceil(UNIT);
         while start < end && unit < units_end {
-            let Some(next) = self.pool.volume(volume)?.map.next_mapped(unit, units_end) else { break };
+            let Some(next) = self.pool.volume(volume).and_then(|v| v.map.next_mapped(unit, units_end)) else { break };
             unit = next;
             let old = self.entry(volume, unit);
             let left = old.with_written(old.written() & !mask_in(unit, start, end));
@@ -479,12 +499,15 @@ impl Engine {
                     }
                 };
                 if !new.is_mapped() {
-                    self.retire_unit(volume, old);
+                    self.uncount_unit(volume, old);
+                    retired.push(old);
                 }
             }
             unit += 1;
         }
-        self.log_run(volume, run).or(last)
+        let last = self.log_run(volume, run).or(last);
+        self.retire_units(retired);
+        last
     }
 }
 

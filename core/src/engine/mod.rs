@@ -19,6 +19,8 @@ mod control;
 mod data;
 mod space;
 
+use control::Due;
+
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -53,6 +55,8 @@ struct Active {
     error: Option<RequestError>,
     /// Which epoch of [`space`] it belongs to.
     epoch: u64,
+    /// Its data was written with force unit access.
+    forced: bool,
     /// Nothing of a read's range was ever written.
     hole: bool,
     /// Scratch blocks of unaligned edges.
@@ -74,7 +78,12 @@ enum Phase {
 /// Who waits for the log or a flush.
 enum Waiter {
     Request(u32),
-    Control { tag: u64, done: Done },
+    /// A first write without room.
+    Starved(u32),
+    Control {
+        tag: u64,
+        done: Done,
+    },
 }
 
 /// A pool that is served. See the crate's documentation for the law of the door.
@@ -132,6 +141,12 @@ impl Engine {
             pool,
         };
         engine.post_views();
+        // The run before may have left writes that nothing flushed.
+        for id in 0..engine.pool.device_ids_end() {
+            if let Some(device) = engine.pool.device_mut(DeviceId(id as u32)) {
+                device.written = 1;
+            }
+        }
         engine.find_open_chunks();
         engine.start_checkpoint();
         engine
@@ -149,8 +164,9 @@ impl Engine {
             Input::Submit(request) => self.submit(request),
             Input::Complete { id, result } => self.complete(id, result),
             Input::Control { tag, command } => match self.control(command) {
-                Ok((done, None)) => self.outputs.push_back(Output::Done { tag, result: Ok(done) }),
-                Ok((done, Some(lsn))) => self.wait_stable(lsn, Waiter::Control { tag, done }),
+                Ok((done, Due::Now)) => self.outputs.push_back(Output::Done { tag, result: Ok(done) }),
+                Ok((done, Due::Stable(lsn))) => self.wait_stable(lsn, Waiter::Control { tag, done }),
+                Ok((done, Due::Checkpoint)) => self.join_checkpoint(Waiter::Control { tag, done }),
                 Err(error) => self.outputs.push_back(Output::Done { tag, result: Err(error) }),
             },
             Input::Tick => {}
@@ -209,8 +225,16 @@ impl Engine {
             }
         }
         let epoch = self.space.enter();
-        let active =
-            Active { request, pending: 0, phase: Phase::Data, error: None, epoch, hole: false, scratch: [None; 2] };
+        let active = Active {
+            request,
+            pending: 0,
+            phase: Phase::Data,
+            error: None,
+            epoch,
+            forced: false,
+            hole: false,
+            scratch: [None; 2],
+        };
         let id = self.requests.insert(active);
         match request.op {
             Op::Read => self.start_read(id),
@@ -223,6 +247,8 @@ impl Engine {
                 if self.locks.acquire(request.volume, start, end, id) {
                     self.start_change(id);
                 } else {
+                    // Parked, it has not looked at any place yet.
+                    self.space.leave(epoch);
                     self.requests[id].phase = Phase::Parked;
                 }
             }
@@ -258,6 +284,11 @@ impl Engine {
 
     /// Answers a request and lets go of what it held.
     fn reply(&mut self, id: u32) {
+        let Active { request, error, .. } = &self.requests[id];
+        match (request.op, error) {
+            (Op::Read | Op::Flush, _) | (Op::Write { .. }, None) => {}
+            (_, error) => self.drop_reservations(id, error.is_some()),
+        }
         let active = self.requests.remove(id);
         let Request { tag, op, volume, .. } = active.request;
         let result = active.error.map_or(Ok(()), Err);
@@ -272,7 +303,7 @@ impl Engine {
             let mut granted = core::mem::take(&mut self.granted);
             self.locks.release(volume, start, end, id, &mut granted);
             for next in granted.drain(..) {
-                self.requests[next].phase = Phase::Data;
+                self.requests[next].epoch = self.space.enter();
                 self.start_change(next);
             }
             self.granted = granted;
@@ -374,6 +405,7 @@ impl Engine {
             }
             if matches!(op, DeviceOp::Write { fua: false } | DeviceOp::WriteZeroes) {
                 member.written += 1;
+                self.commit.unflushed = true;
             }
         }
         let mut next = Some(id);
@@ -404,7 +436,7 @@ impl Engine {
                 }
                 self.count_down(id);
             }
-            Owner::Log => self.log_copy_done(io.device, result),
+            Owner::Log => self.log_copy_done(&io, result),
             Owner::Page => self.page_copy_done(io.device, result),
             Owner::Superblock => self.superblock_done(io.device, result),
             Owner::Flush | Owner::CheckpointFlush => self.device_flushed(&io, result),
@@ -490,6 +522,11 @@ impl Engine {
                 if !fine {
                     self.requests[id].error = Some(RequestError::Io);
                 }
+                self.reply(id);
+            }
+            Waiter::Starved(id) => {
+                self.unstarve(id);
+                self.requests[id].error = Some(RequestError::Io);
                 self.reply(id);
             }
             Waiter::Control { tag, done } => {

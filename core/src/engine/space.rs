@@ -16,7 +16,7 @@ use crate::meta::journal::Lsn;
 use crate::meta::record::Record;
 use crate::queue::Owner;
 use crate::request::{DeviceOp, Event, Output, RequestError};
-use crate::units::{ChunkId, VolumeId};
+use crate::units::{ChunkId, UNIT, VolumeId};
 use crate::volume::{Entry, LEAF};
 
 #[derive(Default)]
@@ -31,6 +31,8 @@ pub(super) struct Space {
     pub(super) starved: Vec<u32>,
     /// Empty chunks whose space is being discarded: how many devices are not done yet.
     closing: Vec<(ChunkId, usize)>,
+    /// Room came to be since the starved were asked.
+    pub(super) room: bool,
 }
 
 struct Retired {
@@ -58,8 +60,13 @@ impl Space {
     }
 
     /// Something waits to come free.
-    pub(super) fn is_waiting(&self) -> bool {
-        !self.retired.is_empty()
+    fn is_waiting(&self) -> bool {
+        !self.retired.is_empty() || !self.closing.is_empty()
+    }
+
+    /// What waits to come free waits for records to become stable.
+    pub(super) fn waits_for(&self, stable: Lsn) -> bool {
+        self.retired.front().is_some_and(|r| r.lsn > stable)
     }
 }
 
@@ -160,8 +167,14 @@ impl Engine {
     }
 
     /// A first write found no room: it waits if some is about to come free.
+    ///
+    /// While it waits it looks at no place, so it leaves its epoch: what it waits for may be waiting for that.
     pub(super) fn no_space(&mut self, id: u32, kind: ChunkType) {
-        if self.space.is_waiting() {
+        if self.commit.is_dead() {
+            self.requests[id].error = Some(RequestError::Io);
+            self.reply(id);
+        } else if self.space.is_waiting() || self.close_spare_chunks() || self.commit.is_checkpointing() {
+            self.space.leave(self.requests[id].epoch);
             self.space.starved.push(id);
         } else {
             self.outputs.push_back(Output::Event(Event::NoSpace { kind }));
@@ -170,20 +183,48 @@ impl Engine {
         }
     }
 
-    /// A volume gave up a unit.
-    pub(super) fn retire_unit(&mut self, volume: VolumeId, entry: Entry) {
+    pub(super) fn unstarve(&mut self, id: u32) {
+        self.requests[id].epoch = self.space.enter();
+    }
+
+    /// Volumes gave up these units; the records that take them off the maps are appended already.
+    pub(super) fn retire_units(&mut self, entries: impl IntoIterator<Item = Entry>) {
+        let (epoch, lsn) = (self.space.epoch, self.journal.appended());
+        self.space.retired.extend(entries.into_iter().map(|entry| Retired { entry, epoch, lsn }));
+    }
+
+    /// A unit leaves a volume's map.
+    pub(super) fn uncount_unit(&mut self, volume: VolumeId, entry: Entry) {
         let kind = self.pool.chunk(entry.chunk()).map(|c| c.kind);
         if let (Some(kind), Some(v)) = (kind, self.pool.volume_mut(volume)) {
             v.mapped_units[kind as usize] -= 1;
         }
-        // The record that takes it off the map is appended right after this.
-        let (epoch, lsn) = (self.space.epoch, self.journal.appended() + 1);
-        self.space.retired.push_back(Retired { entry, epoch, lsn });
+    }
+
+    /// A request that changed a range goes: units at its ends that it left without any written block, and all that
+    /// it reserved in vain, are given up unless somebody else is on the way there.
+    pub(super) fn drop_reservations(&mut self, id: u32, all: bool) {
+        let request = self.requests[id].request;
+        let (start, end) = super::data::envelope(&request);
+        let (first, end) = (start / UNIT, end.div_ceil(UNIT));
+        let middle = if all { first + 1..end - 1 } else { first + 1..first + 1 };
+        let mut given_up = Vec::new();
+        for unit in [first, end - 1].into_iter().chain(middle) {
+            let Some(v) = self.pool.volume_mut(request.volume) else { break };
+            let entry = v.map.get(unit);
+            let shared = || self.locks.overlaps_other(request.volume, unit * UNIT, (unit + 1) * UNIT, id);
+            if entry.is_mapped() && entry.written() == 0 && !shared() {
+                v.map.set(unit, Entry::NONE);
+                self.uncount_unit(request.volume, entry);
+                given_up.push(entry);
+            }
+        }
+        self.retire_units(given_up);
     }
 
     /// Takes back what nobody can see any more.
     pub(super) fn reclaim(&mut self) {
-        if self.space.retired.is_empty() {
+        if !self.space.is_waiting() && self.space.starved.is_empty() {
             return;
         }
         self.space.turn();
@@ -195,8 +236,10 @@ impl Engine {
             }
             let entry = self.space.retired.pop_front().expect("just seen").entry;
             let chunk = self.pool.chunk_mut(entry.chunk()).expect("a chunk in use exists");
-            if chunk.free_units() == 0 {
-                self.space.open[chunk.kind as usize].push(chunk.id);
+            // A full chunk leaves the list only when somebody looks for room in it.
+            let open = &mut self.space.open[chunk.kind as usize];
+            if chunk.free_units() == 0 && !open.contains(&chunk.id) {
+                open.push(chunk.id);
             }
             chunk.give_back(entry.unit());
             any = true;
@@ -204,20 +247,34 @@ impl Engine {
         if any {
             self.close_empty_chunks();
         }
-        if any || self.space.retired.is_empty() {
+        let nothing_to_wait_for = !self.space.is_waiting() && !self.commit.is_checkpointing();
+        if any || core::mem::take(&mut self.space.room) || nothing_to_wait_for {
             for id in core::mem::take(&mut self.space.starved) {
-                self.start_change(id);
+                self.unstarve(id);
+                self.start_data(id);
             }
         }
     }
 
-    /// Empty chunks go back to the devices: their space is discarded first, so that no discard meets a new owner.
+    /// Empty chunks go back to the devices, but one of each type stays for the next write: making chunks is work.
     fn close_empty_chunks(&mut self) {
+        self.close_chunks(1);
+    }
+
+    /// Somebody finds no room: no empty chunk stays. Says whether there was one.
+    fn close_spare_chunks(&mut self) -> bool {
+        self.close_chunks(0);
+        self.space.is_waiting()
+    }
+
+    /// Leaves so many empty chunks of each type. Their space is discarded first, so that no discard meets a new owner.
+    fn close_chunks(&mut self, keep: usize) {
         for kind in 0..self.space.open.len() {
-            let mut i = 0;
+            let (mut i, mut kept) = (0, 0);
             while let Some(&id) = self.space.open[kind].get(i) {
                 let chunk = self.pool.chunk_mut(id).expect("open chunks exist");
-                if !chunk.is_empty() {
+                if !chunk.is_empty() || kept < keep {
+                    kept += usize::from(chunk.is_empty());
                     i += 1;
                     continue;
                 }
@@ -242,6 +299,7 @@ impl Engine {
         self.space.closing[at].1 -= 1;
         if self.space.closing[at].1 == 0 {
             self.space.closing.swap_remove(at);
+            self.space.room = true;
             self.journal.append(&Record::ChunkRemove(id));
             self.pool.apply(Record::ChunkRemove(id)).expect("the chunk was there");
             self.outputs.push_back(Output::Event(Event::ChunkReleased { chunk: id }));

@@ -10,7 +10,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::codec::Reader;
+use super::codec::{Reader, crc32c};
 use super::journal::{self, Lsn};
 use super::pages::{self, Page, PageSpace};
 use super::record::Record;
@@ -20,9 +20,11 @@ use crate::chunk::Chunk;
 use crate::device::DeviceState;
 use crate::pool::Pool;
 use crate::request::IoError;
-use crate::units::{DeviceId, Uuid, VolumeId};
+use crate::units::{ChunkId, DeviceId, Uuid, VolumeId};
 use crate::volume::{Entry, LEAF};
 
+/// Most copies of a page: raid1c4.
+const COPIES_MAX: usize = 4;
 /// Most bytes of the root: a bound for what a damaged superblock can ask for.
 const ROOT_MAX: u64 = 1 << 31;
 
@@ -96,7 +98,8 @@ impl Assembly {
         let newest = found.into_iter().max_by_key(|sb| (sb.generation, core::cmp::Reverse(sb.device)));
         let superblock = newest.ok_or_else(|| String::from("no member of the pool was found"))?;
         let root_pages: u64 = superblock.root.iter().map(|&(_, n)| u64::from(n)).sum();
-        if root_pages * pages::PAYLOAD as u64 > ROOT_MAX {
+        let beyond = |&(first, n): &(u64, u32)| first.checked_add(u64::from(n)).is_none();
+        if root_pages * pages::PAYLOAD as u64 > ROOT_MAX || superblock.root.iter().any(beyond) {
             return Err(format!("the root of pool {:?} is said to have {root_pages} pages", superblock.name));
         }
         let same_boot = superblock.boot == boot;
@@ -129,26 +132,23 @@ impl Assembly {
         }
         let root_pages: Vec<Page> =
             sb.root.iter().flat_map(|&(first, n)| (0..u64::from(n)).map(move |i| first + i)).collect();
-        let mut root = Vec::new();
-        for payload in self.pages(&by_id, &mut space, &root_pages)? {
-            root.extend_from_slice(payload);
-        }
-        let root = root.get(..sb.root_len as usize).ok_or(Stop::because("its root is too short"))?;
+        let root = self.root(&by_id, &mut space, &root_pages)?;
         let mut pool = Pool::new(sb.name.clone(), sb.pool);
         let mut leaves = Vec::new();
-        let mut r = Reader::new(root);
+        let mut r = Reader::new(&root);
         while !r.is_empty() {
             match Record::decode(&mut r)? {
-                Record::LeafPage { volume, leaf, page } => leaves.push((volume, leaf, page)),
+                Record::LeafPage { volume, leaf, page, crc } => leaves.push((volume, leaf, page, crc)),
                 record => pool.apply(record).map_err(|c| Stop::Because(c.0))?,
             }
         }
-        let addresses: Vec<Page> = leaves.iter().map(|&(_, _, page)| page).collect();
-        let payloads = self.pages(&by_id, &mut space, &addresses)?;
-        for ((volume, leaf, page), payload) in leaves.into_iter().zip(payloads) {
+        let addresses: Vec<_> = leaves.iter().map(|&(_, _, page, crc)| (page, Some(crc))).collect();
+        take_all(&mut space, leaves.iter().map(|&(_, _, page, _)| page))?;
+        let payloads = self.pages(&by_id, &addresses, 0)?;
+        for ((volume, leaf, page, crc), payload) in leaves.into_iter().zip(payloads) {
             let table = decode_leaf(payload, volume, leaf)?;
             let volume = pool.volume_mut(volume).ok_or(Stop::because("a leaf belongs to no volume"))?;
-            volume.map.load_table(leaf, page, table);
+            volume.map.load_table(leaf, page, crc, table);
         }
         let log = self.read_log()?;
         let keep = if self.same_boot { log.end } else { log.stable };
@@ -158,6 +158,15 @@ impl Assembly {
                 _ if lsn < sb.first_lsn => {}
                 _ if lsn < keep => pool.apply(record).map_err(|c| Stop::Because(format!("its log holds {}", c.0)))?,
                 _ => forgotten += 1,
+            }
+        }
+        for chunk in &sb.system {
+            let same = |c: &Chunk| (c.kind, &c.columns, c.stripe) == (chunk.kind, &chunk.columns, chunk.stripe);
+            if chunk.kind != crate::ChunkType::System
+                || chunk.profile.facts().striped
+                || !pool.chunk(chunk.id).is_some_and(same)
+            {
+                return Err(Stop::because("its superblock and its root don't agree on the system chunks"));
             }
         }
         pool.count_units().map_err(|c| Stop::Because(c.0))?;
@@ -197,30 +206,63 @@ impl Assembly {
             pages: space,
             root: root_pages,
             next_lsn: keep.max(sb.first_lsn),
-            next_seq: log.next_seq + u64::from(sb.log_blocks),
+            next_seq: log.next_seq.saturating_add(u64::from(sb.log_blocks)),
             missing,
             forgotten,
             pool,
         })
     }
 
-    /// The payloads of these pages, each marked as taken.
+    /// The root. A member that missed a checkpoint has older pages at the same addresses, each of them sealed: so the
+    /// root as a whole has a checksum, and each copy in turn is the first to be asked.
+    fn root(
+        &self,
+        system: &BTreeMap<ChunkId, &Chunk>,
+        space: &mut PageSpace,
+        root_pages: &[Page],
+    ) -> Result<Vec<u8>, Stop> {
+        let sb = &self.superblock;
+        take_all(space, root_pages.iter().copied())?;
+        let addresses: Vec<_> = root_pages.iter().map(|&page| (page, None)).collect();
+        let mut reason = Stop::because("its root is no copy of what was written");
+        for first_copy in 0..COPIES_MAX {
+            let payloads = match self.pages(system, &addresses, first_copy) {
+                Ok(payloads) => payloads,
+                Err(need @ Stop::Need(_)) => return Err(need),
+                Err(because) => {
+                    reason = because;
+                    continue;
+                }
+            };
+            let mut root = payloads.concat();
+            if root.len() < sb.root_len as usize {
+                return Err(Stop::because("its root is too short"));
+            }
+            root.truncate(sb.root_len as usize);
+            if crc32c(&root) == sb.root_crc {
+                return Ok(root);
+            }
+        }
+        Err(reason)
+    }
+
+    /// The payloads of these pages, with their checksums where those are known; `first_copy` is asked first.
     fn pages<'a>(
         &'a self,
-        system: &BTreeMap<crate::units::ChunkId, &Chunk>,
-        space: &mut PageSpace,
-        addresses: &[Page],
+        system: &BTreeMap<ChunkId, &Chunk>,
+        addresses: &[(Page, Option<u32>)],
+        first_copy: usize,
     ) -> Result<Vec<&'a [u8]>, Stop> {
         let mut payloads = Vec::with_capacity(addresses.len());
         let mut needs = Vec::new();
-        for &page in addresses {
-            if !space.take_at(page) {
-                return Err(Stop::Because(format!("page {page:x} is referred to twice or does not exist")));
-            }
+        for &(page, crc) in addresses {
             let (chunk, byte) = pages::locate(page);
             let chunk = system.get(&chunk).ok_or(Stop::because("a page is outside the system chunks"))?;
-            let intact = |bytes: &[u8]| pages::open(bytes, self.superblock.pool, page).is_ok();
-            match self.fetch(chunk, byte, PAGE, intact) {
+            let intact = |bytes: &[u8]| {
+                crc.is_none_or(|crc| crc == pages::checksum(bytes))
+                    && pages::open(bytes, self.superblock.pool, page).is_ok()
+            };
+            match self.fetch(chunk, byte, first_copy, intact) {
                 Fetch::Have(bytes) => payloads.push(pages::open(bytes, self.superblock.pool, page)?),
                 Fetch::Need(read) => needs.push(read),
                 Fetch::Lost => {
@@ -232,13 +274,14 @@ impl Assembly {
         if needs.is_empty() { Ok(payloads) } else { Err(Stop::Need(needs)) }
     }
 
-    /// The first intact copy, or what to read to find one.
-    fn fetch(&self, chunk: &Chunk, byte: u64, len: u64, intact: impl Fn(&[u8]) -> bool) -> Fetch<'_> {
-        for column in chunk.columns.iter().filter(|c| self.present.contains(&c.device)) {
-            let read = MetaRead { device: column.device, offset: column.offset + byte, len };
+    /// The first intact copy of a page, or what to read to find one.
+    fn fetch(&self, chunk: &Chunk, byte: u64, first_copy: usize, intact: impl Fn(&[u8]) -> bool) -> Fetch<'_> {
+        let columns = chunk.columns.iter().cycle().skip(first_copy).take(chunk.columns.len());
+        for column in columns.filter(|c| self.present.contains(&c.device)) {
+            let read = MetaRead { device: column.device, offset: column.offset + byte, len: PAGE };
             match self.have.get(&read) {
                 None => return Fetch::Need(read),
-                Some(Ok(bytes)) if bytes.len() as u64 == len && intact(bytes) => return Fetch::Have(bytes),
+                Some(Ok(bytes)) if bytes.len() as u64 == PAGE && intact(bytes) => return Fetch::Have(bytes),
                 Some(_) => {}
             }
         }
@@ -272,13 +315,21 @@ impl Assembly {
             };
             let Some((head, records)) = rings.iter().find_map(ours) else { break };
             for (i, record) in records.into_iter().enumerate() {
-                log.records.push((head.first_lsn + i as u64, record));
+                log.records.push((head.first_lsn.saturating_add(i as u64), record));
             }
-            log.end = head.first_lsn + u64::from(head.count);
+            log.end = head.first_lsn.saturating_add(u64::from(head.count));
             log.stable = log.stable.max(head.stable);
             log.next_seq = seq + 1;
         }
         Ok(log)
+    }
+}
+
+/// Marks pages as taken: each exists, and nothing refers to one twice.
+fn take_all(space: &mut PageSpace, mut pages: impl Iterator<Item = Page>) -> Result<(), Stop> {
+    match pages.find(|&page| !space.take_at(page)) {
+        Some(page) => Err(Stop::Because(format!("page {page:x} is referred to twice or does not exist"))),
+        None => Ok(()),
     }
 }
 
@@ -319,7 +370,7 @@ fn decode_leaf(payload: &[u8], volume: VolumeId, leaf: u64) -> Result<Box<[Entry
     }
     let mut table = Box::new([Entry::NONE; LEAF]);
     for entry in table.iter_mut() {
-        *entry = Entry::from_bits(r.u64()?);
+        *entry = super::record::entry(&mut r)?;
     }
     Ok(table)
 }

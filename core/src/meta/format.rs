@@ -161,6 +161,7 @@ pub fn plan(new: &NewPool) -> Result<Plan, ControlError> {
             log_seq: 0,
             first_lsn: 0,
             root_len: image.root_len,
+            root_crc: image.root_crc,
             root: pages::runs(&image.root),
             system: vec![system.clone()],
         };

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::codec::Writer;
+use super::codec::{Writer, crc32c};
 use super::pages::{self, Page, PageSpace};
 use super::record::Record;
 use crate::pool::Pool;
@@ -17,14 +17,16 @@ pub(crate) struct Image {
     pub(crate) root: Vec<Page>,
     /// Bytes of the root.
     pub(crate) root_len: u32,
+    /// Checksum of the root.
+    pub(crate) root_crc: u32,
     /// Pages that only the image before refers to.
     pub(crate) stale: Vec<Page>,
 }
 
 /// Pages that an image of this pool would need now, at most.
 pub(crate) fn pages_needed(pool: &Pool) -> u64 {
-    let leaves: u64 = pool.volumes().map(|v| v.map.dirty.len() as u64).sum();
-    let root_bytes: u64 = pool.volumes().map(|v| v.map.slots().count() as u64 * 21).sum::<u64>() + fixed_bytes(pool);
+    let leaves: u64 = pool.volumes().map(|v| v.map.dirty_tables()).sum();
+    let root_bytes: u64 = pool.volumes().map(|v| v.map.slots().count() as u64 * 25).sum::<u64>() + fixed_bytes(pool);
     leaves + root_bytes.div_ceil(pages::PAYLOAD as u64)
 }
 
@@ -39,7 +41,7 @@ pub(crate) fn build(pool: &mut Pool, space: &mut PageSpace, old_root: &[Page]) -
         return None;
     }
     let uuid = pool.uuid;
-    let mut image = Image { writes: Vec::new(), root: Vec::new(), root_len: 0, stale: old_root.to_vec() };
+    let mut image = Image { writes: Vec::new(), root: Vec::new(), root_len: 0, root_crc: 0, stale: old_root.to_vec() };
     let mut root = Writer::default();
     for record in pool.records() {
         record.encode(&mut root);
@@ -55,7 +57,9 @@ pub(crate) fn build(pool: &mut Pool, space: &mut PageSpace, old_root: &[Page]) -
                 let page = space.take().expect("counted before");
                 slot.page = page;
                 let bytes = encode_leaf(volume.id, leaf, slot.entries());
-                image.writes.push((page, pages::seal(uuid, page, &bytes)));
+                let bytes = pages::seal(uuid, page, &bytes);
+                slot.crc = pages::checksum(&bytes);
+                image.writes.push((page, bytes));
             }
         }
         for (leaf, slot) in volume.map.slots() {
@@ -64,14 +68,17 @@ pub(crate) fn build(pool: &mut Pool, space: &mut PageSpace, old_root: &[Page]) -
                 Shape::Line { chunk, first } => {
                     Record::LeafLine { volume: volume.id, leaf, chunk, first }.encode(&mut root);
                 }
-                Shape::Table => Record::LeafPage { volume: volume.id, leaf, page: slot.page }.encode(&mut root),
+                Shape::Table => {
+                    Record::LeafPage { volume: volume.id, leaf, page: slot.page, crc: slot.crc }.encode(&mut root)
+                }
             }
         }
     }
     image.root_len = root.bytes.len() as u32;
-    for payload in root.bytes.chunks(pages::PAYLOAD) {
-        let page = space.take().expect("counted before");
-        image.root.push(page);
+    image.root_crc = crc32c(&root.bytes);
+    let payloads = root.bytes.chunks(pages::PAYLOAD);
+    image.root = space.take_many(payloads.len()).expect("counted before");
+    for (&page, payload) in image.root.iter().zip(payloads) {
         image.writes.push((page, pages::seal(uuid, page, payload)));
     }
     Some(image)

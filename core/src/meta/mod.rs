@@ -21,6 +21,8 @@
 pub mod assembly;
 pub mod codec;
 pub mod format;
+#[cfg(test)]
+mod golden;
 pub(crate) mod image;
 pub(crate) mod journal;
 pub(crate) mod pages;

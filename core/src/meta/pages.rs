@@ -40,6 +40,11 @@ pub(crate) fn seal(pool: Uuid, page: Page, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// The checksum that seals a page.
+pub(crate) fn checksum(bytes: &[u8]) -> u32 {
+    bytes.get(4..8).and_then(|crc| crc.try_into().ok()).map_or(0, u32::from_le_bytes)
+}
+
 /// The content of a page (with the zeros behind it), if this is that page of this pool.
 #[deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 pub(crate) fn open(bytes: &[u8], pool: Uuid, page: Page) -> Result<&[u8], Malformed> {
@@ -99,6 +104,46 @@ impl PageSpace {
             }
         }
         None
+    }
+
+    /// Takes so many pages in as few runs as it can easily find.
+    pub(crate) fn take_many(&mut self, count: usize) -> Option<Vec<Page>> {
+        let mut pages = Vec::with_capacity(count);
+        let mut run = count;
+        while pages.len() < count {
+            match self.take_run(run.min(count - pages.len()) as u64) {
+                Some(first) => pages.extend((first..).take(run.min(count - pages.len()))),
+                None if run > 1 => run = run.div_ceil(2),
+                None => {
+                    pages.into_iter().for_each(|page| self.give_back(page));
+                    return None;
+                }
+            }
+        }
+        Some(pages)
+    }
+
+    /// Takes the first run of so many free pages.
+    fn take_run(&mut self, count: u64) -> Option<Page> {
+        let free = |taken: &Taken, page: u64| taken.bits[(page / 64) as usize] >> (page % 64) & 1 == 0;
+        let found = self.chunks.iter().find_map(|(&chunk, taken)| {
+            let mut run = 0;
+            let mut page = taken.cursor as u64 * 64;
+            while page < taken.bits.len() as u64 * 64 {
+                if taken.bits[(page / 64) as usize] == u64::MAX {
+                    (run, page) = (0, (page / 64 + 1) * 64);
+                    continue;
+                }
+                run = if free(taken, page) { run + 1 } else { 0 };
+                page += 1;
+                if run == count {
+                    return Some(address(chunk, page - count));
+                }
+            }
+            None
+        })?;
+        (found..).take(count as usize).for_each(|page| assert!(self.take_at(page)));
+        Some(found)
     }
 
     /// Takes this very page; false when there is none or it is taken.

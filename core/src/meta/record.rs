@@ -18,6 +18,8 @@ use crate::volume::{Entry, VOLUME_MAX};
 pub const DEVICES_MAX: u32 = 65_536;
 /// Ids of chunks are below: 30 bits of a map entry.
 pub const CHUNKS_MAX: u32 = 1 << 30;
+/// Units of a chunk are below: 18 bits of a map entry.
+const UNITS_MAX: u32 = 1 << 18;
 /// Longest remembered path; longer ones are cut.
 pub const PATH_MAX: usize = 1024;
 
@@ -90,6 +92,8 @@ pub enum Record {
         leaf: u64,
         /// Address of the page.
         page: u64,
+        /// Checksum of the page: tells it from an older one at the same address.
+        crc: u32,
     },
 }
 
@@ -129,8 +133,8 @@ impl Record {
             Record::LeafLine { volume, leaf, chunk, first } => {
                 w.u8(9).u32(volume.0).u64(*leaf).u32(chunk.0).u32(*first);
             }
-            Record::LeafPage { volume, leaf, page } => {
-                w.u8(10).u32(volume.0).u64(*leaf).u64(*page);
+            Record::LeafPage { volume, leaf, page, crc } => {
+                w.u8(10).u32(volume.0).u64(*leaf).u64(*page).u32(*crc);
             }
         }
     }
@@ -141,8 +145,10 @@ impl Record {
         Ok(match r.u8()? {
             1 => {
                 let (volume, unit, count) = (volume_id(r)?, leaf_or_unit(r)?, r.u16()?);
-                check(count != 0)?;
-                Record::Map { volume, unit, count, entry: Entry::from_bits(r.u64()?) }
+                let entry = entry(r)?;
+                let last = entry.unit().checked_add(u32::from(count)).ok_or(Malformed)?;
+                check(count != 0 && (!entry.is_mapped() || last <= UNITS_MAX))?;
+                Record::Map { volume, unit, count, entry }
             }
             2 => Record::ChunkAdd(Box::new(decode_chunk(r)?)),
             3 => Record::ChunkRemove(chunk_id(r)?),
@@ -162,9 +168,11 @@ impl Record {
                 next_volume: r.u32()?,
             },
             9 => {
-                Record::LeafLine { volume: volume_id(r)?, leaf: leaf_or_unit(r)?, chunk: chunk_id(r)?, first: r.u32()? }
+                let (volume, leaf, chunk, first) = (volume_id(r)?, leaf_or_unit(r)?, chunk_id(r)?, r.u32()?);
+                check(first <= UNITS_MAX - crate::chunk::REGION)?;
+                Record::LeafLine { volume, leaf, chunk, first }
             }
-            10 => Record::LeafPage { volume: volume_id(r)?, leaf: leaf_or_unit(r)?, page: r.u64()? },
+            10 => Record::LeafPage { volume: volume_id(r)?, leaf: leaf_or_unit(r)?, page: r.u64()?, crc: r.u32()? },
             _ => return Err(Malformed),
         })
     }
@@ -191,6 +199,13 @@ fn device_id(r: &mut Reader<'_>) -> Result<DeviceId, Malformed> {
     let id = r.u32()?;
     check(id != 0 && id < DEVICES_MAX)?;
     Ok(DeviceId(id))
+}
+
+/// An entry, which is either nothing or has a chunk; whether that exists is not looked at.
+pub(crate) fn entry(r: &mut Reader<'_>) -> Result<Entry, Malformed> {
+    let entry = Entry::from_bits(r.u64()?);
+    check(!entry.is_mapped() || entry.chunk().0 != 0)?;
+    Ok(entry)
 }
 
 fn leaf_or_unit(r: &mut Reader<'_>) -> Result<u64, Malformed> {

@@ -56,6 +56,8 @@ pub struct Superblock {
     pub first_lsn: u64,
     /// Bytes of the root.
     pub root_len: u32,
+    /// Checksum of the root: tells it from parts of older ones.
+    pub root_crc: u32,
     /// Where the root is: runs of pages (address of the first, how many).
     pub root: Vec<(u64, u32)>,
     /// The system chunks; the first one holds the log.
@@ -95,7 +97,7 @@ impl Superblock {
         w.uuid(self.pool).text(&self.name).u32(self.device.0).uuid(self.device_uuid).u64(self.device_size);
         w.u64(self.generation).u32(self.epoch).uuid(self.boot).u8(u8::from(self.clean));
         w.u32(self.log_blocks).u64(self.log_seq).u64(self.first_lsn);
-        w.u32(self.root_len).u16(self.root.len() as u16);
+        w.u32(self.root_len).u32(self.root_crc).u16(self.root.len() as u16);
         for &(page, count) in &self.root {
             w.u64(page).u32(count);
         }
@@ -156,6 +158,7 @@ impl Superblock {
             log_seq: r.u64()?,
             first_lsn: r.u64()?,
             root_len: r.u32()?,
+            root_crc: r.u32()?,
             root: vec![],
             system: vec![],
         };
@@ -176,6 +179,8 @@ impl Superblock {
         let sane = crate::names::check_pool(&sb.name).is_ok()
             && sb.device.0 != 0
             && sb.device.0 < record::DEVICES_MAX
+            // Far below the end of the numbers, so that going on from them cannot wrap.
+            && [sb.generation, sb.log_seq, sb.first_lsn].iter().all(|&n| n < 1 << 62)
             && sb.generation != 0
             && sb.log_blocks >= 4
             && u64::from(sb.log_blocks) * super::PAGE < sb.system[0].length;

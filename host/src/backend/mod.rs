@@ -113,11 +113,13 @@ pub struct OpenOptions {
     pub exclusive: bool,
     /// Past the page cache where the filesystem can.
     pub direct: bool,
+    /// Only to look: closing a block device that was open for writing makes udev look at it again.
+    pub read_only: bool,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { create_size: None, exclusive: true, direct: true }
+        Self { create_size: None, exclusive: true, direct: true, read_only: false }
     }
 }
 
@@ -366,7 +368,8 @@ fn open_path(path: &Path, name: &str, options: OpenOptions, facts: &mut Facts) -
         return Err(OpenError::NotADisk(name.into(), what));
     }
 
-    let mut flags = libc::O_RDWR | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    let access = if options.read_only { libc::O_RDONLY } else { libc::O_RDWR };
+    let mut flags = access | libc::O_CLOEXEC | libc::O_NONBLOCK;
     if block && options.exclusive {
         flags |= libc::O_EXCL;
     }

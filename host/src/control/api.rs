@@ -13,7 +13,7 @@
 //! `{"error":{"code","kind","message","hint"}}`. Both are exactly what the command line prints with `-j`.
 //!
 //! What [`server`](super::server) has done before a [`Service`] sees a request: the JSON fits the struct, unknown keys
-//! were refused, and [`check`](super::check) has passed names, profiles, policies and tiers. What is left to the
+//! were refused, and [`check`] has passed names, profiles, policies and tiers. What is left to the
 //! service: everything that needs to know the pool.
 
 use super::check;
@@ -622,6 +622,9 @@ pub struct PoolStatus {
     /// What is wrong, worst first; empty is good.
     #[serde(default)]
     pub problems: Vec<Problem>,
+    /// What there is to know and nothing to worry about: how disks are talked to, what a power cut took back.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// Members in id order.
     pub devices: Vec<DeviceStatus>,
 }

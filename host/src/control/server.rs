@@ -49,6 +49,7 @@ use axum::serve::IncomingStream;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::future::Future;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener as StdListener, UnixStream as StdStream};
 use std::path::{Path, PathBuf};
@@ -84,8 +85,21 @@ pub fn default_socket() -> PathBuf {
 pub struct Bound {
     listener: StdListener,
     path: PathBuf,
-    /// Held until the daemon ends.
-    _lock: File,
+    /// Held until the daemon ends; `None` when the socket was made by a service manager, which also keeps it.
+    lock: Option<File>,
+}
+
+/// Takes over a listening Unix socket that a service manager made. That there is one daemon is then its business, and the
+/// socket stays when the daemon ends.
+pub fn adopt(socket: OwnedFd) -> Result<Bound, ApiError> {
+    let failed = |e: &dyn std::fmt::Display| {
+        ApiError::failed("socket.failed", format!("the control socket that was passed cannot be used: {e}"))
+    };
+    let listener = StdListener::from(socket);
+    let address = listener.local_addr().map_err(|e| failed(&e))?;
+    let path = address.as_pathname().ok_or_else(|| failed(&"it is no Unix socket with a path"))?.to_owned();
+    listener.set_nonblocking(true).map_err(|e| failed(&e))?;
+    Ok(Bound { listener, path, lock: None })
 }
 
 /// Takes the socket, or says who has it.
@@ -136,7 +150,7 @@ pub fn bind(path: &Path) -> Result<Bound, ApiError> {
     unsafe { libc::umask(before) };
     let listener = listener.map_err(|e| failed("listening on", e))?;
     listener.set_nonblocking(true).map_err(|e| failed("setting up", e))?;
-    Ok(Bound { listener, path: path.to_owned(), _lock: lock })
+    Ok(Bound { listener, path: path.to_owned(), lock: Some(lock) })
 }
 
 fn already_running(path: &Path) -> ApiError {
@@ -160,8 +174,10 @@ impl Bound {
         let listener = UnixListener::from_std(self.listener)?;
         let app = router(service).into_make_service_with_connect_info::<Peer>();
         let result = axum::serve(listener, app).with_graceful_shutdown(until).await;
-        // Gone already is as good.
-        let _ = std::fs::remove_file(&self.path);
+        if self.lock.is_some() {
+            // Gone already is as good.
+            let _ = std::fs::remove_file(&self.path);
+        }
         result
     }
 }
@@ -180,7 +196,13 @@ impl Connected<IncomingStream<'_, UnixListener>> for Peer {
 
 async fn only_for_us(ConnectInfo(peer): ConnectInfo<Peer>, request: Request, next: Next) -> Response {
     if permitted(peer.uid, own_uid()) {
-        return next.run(request).await;
+        // What is announced too large is refused before it is read; what is not announced, at the limit.
+        let length = request.headers().get(header::CONTENT_LENGTH);
+        let announced: Option<usize> = length.and_then(|v| v.to_str().ok()?.parse().ok());
+        return match announced {
+            Some(length) if length > BODY_MAX => too_large(),
+            _ => next.run(request).await,
+        };
     }
     let message = format!("this daemon answers uid {} and root only", own_uid());
     failure(StatusCode::FORBIDDEN, ApiError::new(ErrorKind::Unreachable, "daemon.permission_denied", message))
@@ -251,10 +273,8 @@ fn look<C: Call>() -> MethodRouter<Shared> {
 async fn answer<C: Call>(State(service): State<Shared>, body: Result<Bytes, BytesRejection>) -> Response {
     let body = match body {
         Ok(body) => body,
-        Err(rejection) => {
-            let error = ApiError::usage("request.too_large", format!("a request has at most {BODY_MAX} bytes"));
-            return failure(rejection.status(), error);
-        }
+        Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => return too_large(),
+        Err(rejection) => return fail(ApiError::usage("request.malformed", rejection.body_text())),
     };
     let text: &[u8] = if body.is_empty() { b"{}" } else { &body };
     let request: C = match serde_json::from_slice(text) {
@@ -276,6 +296,11 @@ async fn answer<C: Call>(State(service): State<Shared>, body: Result<Bytes, Byte
                 .hint("its log has the place; this is a bug in braid"),
         ),
     }
+}
+
+fn too_large() -> Response {
+    let error = ApiError::usage("request.too_large", format!("a request has at most {BODY_MAX} bytes"));
+    failure(StatusCode::PAYLOAD_TOO_LARGE, error)
 }
 
 fn fail(error: ApiError) -> Response {
@@ -316,6 +341,17 @@ mod tests {
         drop(first);
         assert!(path.exists(), "a dead daemon leaves its socket");
         bind(&path).expect("which the next one replaces");
+    }
+
+    #[test]
+    fn a_passed_socket_is_used_where_it_is() {
+        let directory = tempfile::tempdir().expect("tempdir");
+        let path = directory.path().join("passed.sock");
+        let socket = StdListener::bind(&path).expect("bind");
+        assert_eq!(adopt(socket.into()).expect("adopt").path(), path);
+        assert!(path.exists());
+        let pair = StdStream::pair().expect("pair").0;
+        assert_eq!(adopt(pair.into()).expect_err("no path").code, "socket.failed");
     }
 
     #[test]

@@ -86,8 +86,9 @@ pub(super) fn absolute(dir: &Path) -> io::Result<PathBuf> {
 pub(super) fn clear_leftover(dir: &Path) -> io::Result<()> {
     // More than one crash leaves more than one layer.
     for _ in 0..8 {
-        let dead = matches!(fs::symlink_metadata(dir), Err(e) if e.raw_os_error() == Some(libc::ENOTCONN));
-        match at(dir)? {
+        let mount = at(dir)?;
+        let dead = mount.is_some() && is_dead(dir);
+        match mount {
             Some(mount) if mount.fs_type == FS_TYPE && dead => detach(dir)?,
             Some(mount) if mount.fs_type == FS_TYPE => {
                 return Err(Error::new(
@@ -105,6 +106,16 @@ pub(super) fn clear_leftover(dir: &Path) -> io::Result<()> {
         }
     }
     Err(Error::new(ErrorKind::ResourceBusy, format!("{} stays mounted", dir.display())))
+}
+
+/// Whether nobody answers behind the mount. Asked with statfs, which always goes to the session: attributes may come
+/// from the kernel's cache for as long as the dead session had allowed.
+fn is_dead(dir: &Path) -> bool {
+    let Ok(path) = c_path(dir) else { return false };
+    let mut stat = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: a C string that lives through the call, and a structure that the kernel fills.
+    let rc = unsafe { libc::statfs(path.as_ptr(), stat.as_mut_ptr()) };
+    rc != 0 && matches!(Error::last_os_error().raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED))
 }
 
 /// How to mount.

@@ -2,6 +2,7 @@
 
 #![allow(unreachable_pub)]
 
+mod daemon;
 #[cfg(feature = "fuse")]
 mod fuse;
 mod nbd;

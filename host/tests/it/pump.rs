@@ -3,13 +3,12 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
-use braid_core::DeviceClass;
-use braid_core::Profile;
 use braid_core::control::{Command, Done, VolumeClass};
 use braid_core::meta::format::{NewDevice, NewPool};
 use braid_core::request::{Content, NO_BUF, Op, Reply, Request};
 use braid_core::units::{ClientId, DeviceId, MIB, Uuid, VolumeId};
-use braid_host::backend::{Disk, DiskSpec, OpenOptions, open};
+use braid_core::{DeviceClass, DeviceState, Profile};
+use braid_host::backend::{Disk, DiskSpec, Fault, FaultHandle, OpenOptions, open};
 use braid_host::pump::{Load, Options, PumpHandle, Setup, superblock_of};
 use braid_host::reactor::Choice;
 
@@ -98,7 +97,7 @@ impl Load for Script {
     fn done(&mut self, tag: u64, reply: &Reply, bytes: &[u8]) -> bool {
         let (op, offset, len) = self.in_flight.remove(&tag).unwrap();
         self.failed += usize::from(reply.result.is_err());
-        if op == Op::Read {
+        if op == Op::Read && reply.result.is_ok() {
             let eights = bytes[..len as usize].chunks_exact(8).enumerate();
             self.wrong += eights.filter(|(i, eight)| **eight != stamp(offset + *i as u64 * 8, 1)).count();
         }
@@ -144,4 +143,79 @@ fn what_is_written_is_read_back_now_and_after_reopening_on_every_profile_and_rea
             assert!(report.volumes[0].mapped[0] >= 200 * 65536);
         }
     }
+}
+
+/// A pool of this profile on fresh files, a volume of 32 MiB, and the switches of its disks.
+fn faulty(
+    dir: &Path,
+    profile: Profile,
+    members: usize,
+) -> (PumpHandle, VolumeId, Vec<FaultHandle>, Vec<std::path::PathBuf>) {
+    let paths: Vec<_> = (0..members).map(|i| dir.join(format!("disk{i}"))).collect();
+    let disks: Vec<_> = paths.iter().map(|p| disk(p, Some(256 * MIB))).collect();
+    let faults = disks.iter().map(Disk::fault_handle).collect();
+    let disks = disks.into_iter().enumerate().map(|(i, d)| (DeviceId(i as u32 + 1), d)).collect();
+    let mut new = new_pool(&paths, profile);
+    new.metadata = profile;
+    let pump = PumpHandle::start(options(Choice::Auto), disks, Setup::Create(new)).unwrap();
+    let create = Command::CreateVolume { name: "v".into(), size: 32 * MIB, class: VolumeClass::Auto };
+    let Done::Volume(v) = pump.control(create).unwrap() else { panic!("no volume") };
+    (pump, v, faults, paths)
+}
+
+fn all(op: Op) -> Vec<(Op, u64, u64)> {
+    (0..256).map(|i| (op, i * 65536 * 2, 65536)).collect()
+}
+
+#[test]
+fn a_mirror_goes_on_when_a_device_vanishes_and_never_trusts_it_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pump, v, faults, paths) = faulty(dir.path(), Profile::Raid1, 2);
+    assert_eq!(run(&pump, v, all(Op::Write { fua: false })), (0, 0));
+    faults[0].set(Fault::Gone);
+    assert_eq!(run(&pump, v, all(Op::Read)), (0, 0), "reads go to the other copy");
+    assert_eq!(pump.report().unwrap().devices[0].state, DeviceState::Missing);
+    assert_eq!(run(&pump, v, all(Op::Write { fua: false })), (0, 0), "writes go on");
+    assert_eq!(pump.report().unwrap().devices[0].state, DeviceState::Failed, "it missed a write");
+    pump.stop();
+    // Both are there again, but the first one holds old content.
+    let disks: Vec<_> = paths.iter().map(|p| disk(p, None)).collect();
+    let found: Vec<_> = disks.iter().map(|d| superblock_of(d).unwrap()).collect();
+    let disks = found.iter().map(|sb| sb.device).zip(disks).collect();
+    let pump = PumpHandle::start(options(Choice::Auto), disks, Setup::Import(found)).unwrap();
+    assert_eq!(run(&pump, v, all(Op::Read)), (0, 0));
+    let report = pump.report().unwrap();
+    assert_eq!((report.devices[0].state, report.devices[0].io.reads), (DeviceState::Failed, 0));
+}
+
+#[test]
+fn a_pool_without_a_second_copy_answers_eio_and_goes_on_when_the_device_is_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pump, v, faults, _) = faulty(dir.path(), Profile::Single, 1);
+    assert_eq!(run(&pump, v, all(Op::Write { fua: false })), (0, 0));
+    assert_eq!(run(&pump, v, vec![(Op::Flush, 0, 0)]), (0, 0));
+    faults[0].set(Fault::ReadError);
+    assert_eq!(run(&pump, v, all(Op::Read)).1, 256, "every read fails, none hangs");
+    faults[0].set(Fault::None);
+    assert_eq!(run(&pump, v, all(Op::Read)), (0, 0));
+    faults[0].set(Fault::WriteError);
+    assert_eq!(run(&pump, v, all(Op::Write { fua: false })).1, 256);
+    faults[0].set(Fault::None);
+    assert_eq!(run(&pump, v, all(Op::Write { fua: false })), (0, 0));
+    faults[0].set(Fault::Gone);
+    assert_eq!(run(&pump, v, all(Op::Read)).1, 256);
+    assert_eq!(run(&pump, v, all(Op::Write { fua: false })).1, 256);
+    assert_eq!(run(&pump, v, vec![(Op::Flush, 0, 0)]).0, 0, "a flush is answered, whatever it says");
+    assert_eq!(pump.report().unwrap().devices[0].state, DeviceState::Missing, "it missed nothing that was promised");
+}
+
+#[test]
+fn a_slow_device_delays_and_breaks_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pump, v, faults, _) = faulty(dir.path(), Profile::Raid1, 2);
+    faults[1].set(Fault::DelayMs(3));
+    assert_eq!(run(&pump, v, all(Op::Write { fua: false })), (0, 0));
+    assert_eq!(run(&pump, v, all(Op::Read)), (0, 0));
+    let report = pump.report().unwrap();
+    assert!(report.devices[0].io.reads > 2 * report.devices[1].io.reads, "latency prefers the quick one");
 }

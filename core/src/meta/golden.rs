@@ -1,0 +1,127 @@
+//! The worked examples of `docs/format.md`, byte for byte: whoever changes the format changes its description, or this
+//! fails and prints what the description has to say.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::PAGE;
+use super::format::{NewDevice, NewPool, plan};
+use super::image;
+use super::journal::Journal;
+use super::pages::{self, PageSpace};
+use super::record::Record;
+use super::superblock::{SLOTS, Superblock};
+use crate::ChunkType;
+use crate::allocator::Hint;
+use crate::chunk::{Chunk, Column};
+use crate::control::VolumeClass;
+use crate::device::DeviceClass;
+use crate::pool::Pool;
+use crate::profile::Profile;
+use crate::units::{ChunkId, DeviceId, MIB, Uuid, VolumeId};
+use crate::volume::{ALL_BLOCKS, Entry, block_mask};
+
+const DOCUMENT: &str = include_str!("../../../docs/format.md");
+
+const POOL: Uuid = Uuid(*b"\x6f\x1c\x00\x01\x02\x03\x44\x05\x86\x07\x08\x09\x0a\x0b\x0c\x0d");
+
+/// As `hexdump -C` without its column of letters; lines of zeros are left out, the address of the next line tells.
+fn dump(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for (i, line) in bytes.chunks(16).enumerate() {
+        if line.iter().all(|&b| b == 0) {
+            continue;
+        }
+        let hex: Vec<String> = line.iter().map(|b| format!("{b:02x}")).collect();
+        text += &format!("{:04x}  {}\n", i * 16, hex.join(" "));
+    }
+    text
+}
+
+/// The block of the document behind `<!-- golden: NAME -->`.
+fn documented(name: &str) -> Option<&str> {
+    let (_, rest) = DOCUMENT.split_once(&format!("<!-- golden: {name} -->"))?;
+    let (_, rest) = rest.split_once("```text\n")?;
+    Some(rest.split_once("```")?.0)
+}
+
+#[track_caller]
+fn check(name: &str, bytes: &[u8]) {
+    let text = dump(bytes);
+    assert!(documented(name) == Some(&text), "docs/format.md, example {name:?}, has to say:\n{text}");
+}
+
+/// `braid create tank -d raid1 -m raid1 /srv/a.img /srv/b.img` on two files of 64 MiB.
+fn new_pool() -> NewPool {
+    let device = |n: u8, class: &str| NewDevice {
+        uuid: Uuid([n; 16]),
+        path: format!("/srv/{}.img", ['a', 'b'][usize::from(n - 0xd1)]),
+        size: 64 * MIB,
+        class: DeviceClass::parse(class).expect("a class"),
+        rotational: class == "hdd",
+        tiers: None,
+        hint: Hint::default(),
+    };
+    NewPool {
+        name: "tank".to_string(),
+        uuid: POOL,
+        data: Profile::Raid1,
+        metadata: Profile::Raid1,
+        devices: Vec::from([device(0xd1, "ssd"), device(0xd2, "hdd")]),
+        properties: Vec::from([("read_policy".to_string(), "queue".to_string())]),
+    }
+}
+
+#[test]
+fn a_superblock() {
+    let plan = plan(&new_pool()).expect("a pool");
+    let slot = plan.superblocks.iter().find(|p| p.device == 1 && p.offset == SLOTS[1]).expect("generation 1");
+    assert!(Superblock::decode(&slot.bytes).is_ok_and(|sb| sb.device == DeviceId(2) && sb.generation == 1));
+    check("superblock", &slot.bytes);
+}
+
+#[test]
+fn a_root() {
+    let plan = plan(&new_pool()).expect("a pool");
+    check("root", &plan.pages[0].bytes);
+}
+
+#[test]
+fn a_log_block() {
+    let mut journal = Journal::new(POOL, 3, 512, 1030, 41);
+    let columns = Vec::from([1, 2].map(|id| Column { device: DeviceId(id), offset: 3 * MIB }));
+    let chunk = Chunk::new(ChunkId(2), ChunkType::Data, Profile::Raid1, 13 * MIB, 13 * MIB, columns, false);
+    let volume = VolumeId(1);
+    for record in [
+        Record::Volume { id: volume, name: "vm0".to_string(), size: 16 * MIB, class: VolumeClass::Auto },
+        Record::ChunkAdd(chunk.into()),
+        Record::Map { volume, unit: 0, count: 1, entry: Entry::new(ChunkId(2), 0, block_mask(0, 1)) },
+        Record::Map { volume, unit: 16, count: 16, entry: Entry::new(ChunkId(2), 16, ALL_BLOCKS) },
+        Record::Property { name: "read_policy".to_string(), value: "latency".to_string() },
+    ] {
+        journal.append(&record);
+    }
+    let runs = journal.take_group(Some(41));
+    assert_eq!((runs.len(), runs[0].block, runs[0].bytes.len() as u64), (1, 1030 % 512, PAGE));
+    check("log", &runs[0].bytes);
+}
+
+#[test]
+fn a_leaf() {
+    let mut pool = Pool::new("tank".to_string(), POOL);
+    let volume = VolumeId(1);
+    for record in [
+        Record::Volume { id: volume, name: "vm0".to_string(), size: 64 * MIB, class: VolumeClass::Auto },
+        Record::Map { volume, unit: 512, count: 1, entry: Entry::new(ChunkId(2), 0, block_mask(0, 1)) },
+        Record::Map { volume, unit: 515, count: 2, entry: Entry::new(ChunkId(2), 3, ALL_BLOCKS) },
+    ] {
+        pool.apply(record).expect("fits");
+    }
+    let mut space = PageSpace::default();
+    space.add(&Chunk::new(ChunkId(1), ChunkType::System, Profile::Raid1, 2 * MIB, 2 * MIB, Vec::new(), false), 128);
+    let image = image::build(&mut pool, &mut space, &[]).expect("room");
+    let (page, bytes) = &image.writes[0];
+    assert_eq!(*page, pages::address(ChunkId(1), 128));
+    check("leaf", bytes);
+}

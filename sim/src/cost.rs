@@ -1,0 +1,97 @@
+//! What a request costs the engine: handle, poll and complete, against a world that takes no time.
+//!
+//! Wall clock of one thread; run it in release, on a quiet machine, several times.
+
+use std::time::Instant as Clock;
+
+use braid_core::control::{Command, VolumeClass};
+use braid_core::request::{Content, Input, Op, Output, Request};
+use braid_core::units::{BufId, ClientId, Instant, IoId, MIB, VolumeId};
+use braid_core::{Engine, Profile};
+
+use crate::disk::Model;
+use crate::rng::Rng;
+use crate::world::{Shape, World};
+
+/// What was measured, in ns a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cost {
+    /// 4 KiB random reads.
+    pub read_ns: u64,
+    /// 4 KiB random writes to blocks written before.
+    pub write_ns: u64,
+    /// 4 KiB sequential first writes.
+    pub first_write_ns: u64,
+}
+
+const VOLUME: u64 = 64 * MIB;
+
+/// `requests` of each kind at depth 32 on a pool of this profile over four devices.
+pub fn engine_cost(profile: Profile, requests: u64) -> Cost {
+    let shape = Shape { size: 512 * MIB, model: Model::NVME, class: "ssd" };
+    let shapes = vec![shape; profile.facts().devs_min.max(4)];
+    let mut world = World::with_pool(1, &shapes, profile, profile.system(), &[]);
+    let volume = world.volume("v", VOLUME, VolumeClass::Auto);
+    world.run_until_quiet();
+    let mut engine = world.engine.take().expect("the engine is up");
+    let mut rng = Rng::new(7);
+    let mut now = world.now();
+    let mut next = 0;
+    let blocks = VOLUME / 4096;
+    let first = go(&mut engine, &mut now, volume, blocks, Op::Write { fua: false }, || {
+        next += 1;
+        (next - 1) * 4096
+    });
+    let command = Command::Checkpoint;
+    engine.handle(Instant(now), Input::Control { tag: 0, command });
+    settle(&mut engine, &mut now, &mut Vec::new());
+    let mut random = || rng.below(blocks) * 4096;
+    let read = go(&mut engine, &mut now, volume, requests, Op::Read, &mut random);
+    let write = go(&mut engine, &mut now, volume, requests, Op::Write { fua: false }, &mut random);
+    Cost { read_ns: read / requests, write_ns: write / requests, first_write_ns: first / blocks }
+}
+
+/// Nanoseconds of real time for so many requests, 32 at a time.
+fn go(
+    engine: &mut Engine,
+    now: &mut u64,
+    volume: VolumeId,
+    requests: u64,
+    op: Op,
+    mut offset: impl FnMut() -> u64,
+) -> u64 {
+    let clock = Clock::now();
+    let mut issued: Vec<IoId> = Vec::with_capacity(256);
+    let mut sent = 0;
+    while sent < requests {
+        for slot in 0..32u32.min((requests - sent) as u32) {
+            let (buf, client, content) = (BufId(slot), ClientId(0), Content::Unsaid);
+            let request = Request { tag: sent, client, volume, op, offset: offset(), len: 4096, buf, content };
+            engine.handle(Instant(*now), Input::Submit(request));
+            sent += 1;
+        }
+        settle(engine, now, &mut issued);
+    }
+    clock.elapsed().as_nanos() as u64
+}
+
+/// Drains, and completes what was issued, until nothing is under way.
+fn settle(engine: &mut Engine, now: &mut u64, issued: &mut Vec<IoId>) {
+    loop {
+        loop {
+            match engine.poll(Instant(*now)) {
+                Output::Issue(dispatch) => issued.push(dispatch.id),
+                Output::Idle { .. } => break,
+                Output::Reply(reply) => assert!(reply.result.is_ok()),
+                _ => {}
+            }
+        }
+        if issued.is_empty() {
+            return;
+        }
+        *now += 20_000;
+        for id in issued.drain(..) {
+            engine.handle(Instant(*now), Input::Complete { id, result: Ok(()) });
+        }
+    }
+}

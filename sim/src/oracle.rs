@@ -1,0 +1,230 @@
+//! What a volume may say: the slow, obvious twin.
+//!
+//! Every sector has *versions*: each the set of values that could stand there after one answered change. The last
+//! version is what a read may see; what was written and not answered yet may be seen as well. A flush, or a forced
+//! write, makes a version durable and those before it impossible.
+//!
+//! ```text
+//!   process died    last version, or anything that was on its way
+//!   power cut       any version since the last durable one, or anything that was on its way
+//! ```
+//!
+//! A sector that a crash left undecided stays so until it is written again: mirrors may differ there, and reads may
+//! see one or the other. What this does not see: order between sectors (a later unflushed write may survive an earlier
+//! one), bytes within a sector, and content that nobody reads.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One set of values, and when the change that made it was answered.
+#[derive(Clone, Debug)]
+struct Version {
+    seq: u64,
+    values: Vec<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Cell {
+    versions: Vec<Version>,
+    on_the_way: Vec<(u64, u64)>,
+}
+
+impl Default for Cell {
+    fn default() -> Self {
+        Cell { versions: vec![Version { seq: 0, values: vec![0] }], on_the_way: Vec::new() }
+    }
+}
+
+impl Cell {
+    fn last(&self) -> &Version {
+        self.versions.last().expect("never empty")
+    }
+
+    fn may_be(&self, value: u64) -> bool {
+        self.last().values.contains(&value) || self.on_the_way.iter().any(|&(_, v)| v == value)
+    }
+}
+
+/// One volume.
+#[derive(Clone, Debug, Default)]
+struct Volume {
+    cells: BTreeMap<u64, Cell>,
+    /// Sectors with more than one version.
+    undecided: BTreeSet<u64>,
+}
+
+/// A read on its way.
+#[derive(Clone, Debug)]
+struct Reader {
+    tag: u64,
+    volume: u32,
+    start: u64,
+    /// By sector: what it may see.
+    allowed: Vec<Vec<u64>>,
+}
+
+/// The model of all volumes.
+#[derive(Clone, Debug, Default)]
+pub struct Oracle {
+    seq: u64,
+    volumes: BTreeMap<u32, Volume>,
+    /// Volumes whose end is not answered yet: a crash may bring them back.
+    going: BTreeMap<u32, Volume>,
+    /// Volume and sector whose changes are told.
+    pub watch: Option<(u32, u64)>,
+    readers: Vec<Reader>,
+}
+
+impl Oracle {
+    /// A volume came to be.
+    pub fn create(&mut self, volume: u32) {
+        self.volumes.entry(volume).or_default();
+    }
+
+    /// The end of a volume is submitted.
+    pub fn destroy(&mut self, volume: u32) {
+        if let Some(v) = self.volumes.remove(&volume) {
+            self.going.insert(volume, v);
+        }
+    }
+
+    /// It is answered.
+    pub fn destroyed(&mut self, volume: u32) {
+        self.going.remove(&volume);
+    }
+
+    /// These volumes were found after a crash; says which are not there though they should be.
+    pub fn found(&mut self, volumes: &[u32]) -> Vec<u32> {
+        let going = std::mem::take(&mut self.going);
+        self.volumes.extend(going.into_iter().filter(|(id, _)| volumes.contains(id)));
+        let lost = self.volumes.keys().copied().filter(|id| !volumes.contains(id)).collect();
+        volumes.iter().for_each(|&id| self.create(id));
+        lost
+    }
+
+    /// Volumes that may be used.
+    pub fn knows(&self, volume: u32) -> bool {
+        self.volumes.contains_key(&volume)
+    }
+
+    /// A change is submitted: `value` of each sector in the range.
+    pub fn change(&mut self, op: u64, volume: u32, start: u64, end: u64, value: impl Fn(u64) -> u64) {
+        if self.watch.is_some_and(|(w, s)| w == volume && (start..end).contains(&s)) {
+            println!("change {op:#x} submitted: sectors {start}..{end}");
+        }
+        let Some(v) = self.volumes.get_mut(&volume) else { return };
+        for sector in start..end {
+            v.cells.entry(sector).or_default().on_the_way.push((op, value(sector)));
+        }
+        for reader in self.readers.iter_mut().filter(|r| r.volume == volume) {
+            for (i, allowed) in reader.allowed.iter_mut().enumerate() {
+                let sector = reader.start + i as u64;
+                if (start..end).contains(&sector) {
+                    allowed.push(value(sector));
+                }
+            }
+        }
+    }
+
+    /// It is answered.
+    pub fn changed(&mut self, op: u64, volume: u32, start: u64, end: u64, fine: bool, durable: bool) {
+        self.seq += 1;
+        if self.watch.is_some_and(|(w, s)| w == volume && (start..end).contains(&s)) {
+            println!("change {op:#x} answered: fine {fine} durable {durable}");
+        }
+        let Some(v) = self.volumes.get_mut(&volume) else { return };
+        for sector in start..end {
+            let cell = v.cells.get_mut(&sector).expect("it was submitted");
+            let at = cell.on_the_way.iter().position(|&(o, _)| o == op).expect("it was submitted");
+            let (_, value) = cell.on_the_way.remove(at);
+            let mut values = if fine { Vec::new() } else { cell.last().values.clone() };
+            if !values.contains(&value) {
+                values.push(value);
+            }
+            if fine && durable {
+                cell.versions.clear();
+            }
+            cell.versions.push(Version { seq: self.seq, values });
+            if cell.versions.len() > 1 {
+                v.undecided.insert(sector);
+            } else {
+                v.undecided.remove(&sector);
+            }
+        }
+    }
+
+    /// What a flush submitted now covers.
+    pub fn mark(&self) -> u64 {
+        self.seq
+    }
+
+    /// A flush is answered.
+    pub fn flushed(&mut self, mark: u64) {
+        for v in self.volumes.values_mut().chain(self.going.values_mut()) {
+            let Volume { cells, undecided } = v;
+            undecided.retain(|sector| {
+                let versions = &mut cells.get_mut(sector).expect("undecided sectors exist").versions;
+                let keep = versions.iter().rposition(|version| version.seq <= mark).unwrap_or(0);
+                versions.drain(..keep);
+                versions.len() > 1
+            });
+        }
+    }
+
+    /// A read is submitted.
+    pub fn read(&mut self, tag: u64, volume: u32, start: u64, end: u64) {
+        let v = self.volumes.get(&volume);
+        let allowed = |sector| match v.and_then(|v| v.cells.get(&sector)) {
+            None => vec![0],
+            Some(cell) => {
+                let mut values = cell.last().values.clone();
+                values.extend(cell.on_the_way.iter().map(|&(_, v)| v));
+                values
+            }
+        };
+        self.readers.push(Reader { tag, volume, start, allowed: (start..end).map(allowed).collect() });
+    }
+
+    /// It is answered with these values, or failed.
+    pub fn was_read(&mut self, tag: u64, values: Option<&[u64]>) -> Result<(), String> {
+        let at = self.readers.iter().position(|r| r.tag == tag).expect("it was submitted");
+        let reader = self.readers.swap_remove(at);
+        let (Some(values), Some(v)) = (values, self.volumes.get(&reader.volume)) else { return Ok(()) };
+        for (i, (&value, allowed)) in values.iter().zip(&reader.allowed).enumerate() {
+            let sector = reader.start + i as u64;
+            let now = v.cells.get(&sector).is_some_and(|c| c.may_be(value));
+            if !allowed.contains(&value) && !now {
+                let (volume, versions) = (reader.volume, v.cells.get(&sector).map(|c| &c.versions));
+                return Err(format!(
+                    "volume {volume} sector {sector} reads {value:#x}, not one of {allowed:x?}; versions {versions:x?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything stops; after a power cut also what no flush covered is undecided. When only the process died, it
+    /// stays as undecided as it was: a power cut may follow before anything is flushed.
+    pub fn crash(&mut self, power: bool) {
+        self.readers.clear();
+        for v in self.volumes.values_mut().chain(self.going.values_mut()) {
+            if power {
+                v.undecided.clear();
+            }
+            for cell in v.cells.values_mut() {
+                if power && cell.versions.len() > 1 {
+                    let values = cell.versions.drain(..).flat_map(|v| v.values).collect();
+                    cell.versions.push(Version { seq: self.seq, values });
+                }
+                let values = &mut cell.versions.last_mut().expect("never empty").values;
+                values.extend(cell.on_the_way.drain(..).map(|(_, v)| v));
+                values.sort_unstable();
+                values.dedup();
+            }
+        }
+    }
+
+    /// Sectors of a volume that were ever touched.
+    pub fn touched(&self, volume: u32) -> Vec<u64> {
+        self.volumes.get(&volume).map(|v| v.cells.keys().copied().collect()).unwrap_or_default()
+    }
+}

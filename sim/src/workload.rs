@@ -1,0 +1,147 @@
+//! Clients: what they ask, how deep, and what an operator does meanwhile.
+
+use braid_core::control::{Command, VolumeClass};
+use braid_core::request::{Content, Op};
+use braid_core::units::{DeviceId, VolumeId};
+
+use crate::disk::{BLOCK, SECTOR};
+use crate::rng::Rng;
+
+/// What one client does; numbers are shares of all it asks.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Reads.
+    pub read: u64,
+    /// Writes.
+    pub write: u64,
+    /// Flushes.
+    pub flush: u64,
+    /// Discards.
+    pub discard: u64,
+    /// Write-zeroes.
+    pub zero: u64,
+    /// Writes and zeroes with force unit access, in a hundred.
+    pub fua: u64,
+    /// Requests that are not whole blocks, in a hundred.
+    pub unaligned: u64,
+    /// Requests that follow the one before, in a hundred.
+    pub sequential: u64,
+    /// Writes that say they are metadata, in a hundred.
+    pub metadata: u64,
+    /// Largest request.
+    pub bytes_max: u64,
+    /// Only so much of the volume is touched.
+    pub span: u64,
+    /// Requests at once.
+    pub depth: usize,
+}
+
+/// One request.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// What.
+    pub op: Op,
+    /// First byte, a multiple of 512.
+    pub offset: u64,
+    /// Bytes, a multiple of 512.
+    pub len: u64,
+    /// What the client says of it.
+    pub content: Content,
+}
+
+impl Job {
+    /// A job of some kind.
+    pub fn any(rng: &mut Rng) -> Job {
+        let bytes_max = *rng.pick(&[4096, 16384, 65536, 131072, 1 << 20]);
+        Job {
+            read: rng.between(1, 10),
+            write: rng.between(1, 10),
+            flush: rng.below(3),
+            discard: rng.below(3),
+            zero: rng.below(3),
+            fua: *rng.pick(&[0, 0, 10, 100]),
+            unaligned: *rng.pick(&[0, 0, 20, 80]),
+            sequential: *rng.pick(&[0, 30, 95]),
+            metadata: *rng.pick(&[0, 20]),
+            bytes_max,
+            span: *rng.pick(&[256 << 10, 2 << 20, 8 << 20, 1 << 40]),
+            depth: *rng.pick(&[1, 4, 16, 32]),
+        }
+    }
+
+    /// What comes next, in a volume of so many bytes; `at` is where the last one ended.
+    pub fn next(&self, rng: &mut Rng, size: u64, at: &mut u64) -> Ask {
+        let span = self.span.min(size);
+        let unit = if rng.percent(self.unaligned) { SECTOR } else { BLOCK };
+        let most = (self.bytes_max.min(span) / unit).max(1);
+        // Most requests are small, whatever the largest is.
+        let small = rng.percent(60);
+        let len = rng.between(1, if small { most.min(8) } else { most }) * unit;
+        let offset = match rng.percent(self.sequential) && *at + len <= span && *at % unit == 0 {
+            true => *at,
+            false => rng.below((span - len) / unit + 1) * unit,
+        };
+        *at = offset + len;
+        let fua = rng.percent(self.fua);
+        let content = if rng.percent(self.metadata) { Content::Metadata } else { Content::Unsaid };
+        let total = self.read + self.write + self.flush + self.discard + self.zero;
+        let mut die = rng.below(total);
+        let mut falls = |share: u64| {
+            let hit = die < share;
+            die = die.wrapping_sub(share);
+            hit
+        };
+        let op = if falls(self.read) {
+            Op::Read
+        } else if falls(self.write) {
+            Op::Write { fua }
+        } else if falls(self.flush) {
+            Op::Flush
+        } else if falls(self.discard) {
+            Op::Discard
+        } else {
+            Op::WriteZeroes { fua, no_hole: rng.percent(50) }
+        };
+        match op {
+            Op::Flush => Ask { op, offset: 0, len: 0, content },
+            _ => Ask { op, offset, len, content },
+        }
+    }
+}
+
+/// Something an operator might do; `volumes` are those that exist, with their sizes.
+pub fn any_command(rng: &mut Rng, volumes: &[(VolumeId, u64)], devices: u32, serial: u64) -> Command {
+    let device = DeviceId(rng.between(1, u64::from(devices)) as u32);
+    let set = |name: &str, value: &str| Command::Set { name: name.into(), value: value.into() };
+    let set_device = |name: &str, value: &str| Command::SetDevice { device, name: name.into(), value: value.into() };
+    let policies = [
+        "pid",
+        "latency",
+        "latency-2021",
+        "latency-2024",
+        "device",
+        "devid:1",
+        "roundrobin-v3",
+        "round-robin",
+        "queue",
+    ];
+    let (volume, size) = *rng.pick(volumes);
+    match rng.below(10) {
+        0 => {
+            Command::CreateVolume { name: format!("v{serial}"), size: rng.between(1, 4096) * BLOCK, class: class(rng) }
+        }
+        1 => Command::ResizeVolume { volume, size: size + rng.below(16) * BLOCK },
+        2 => Command::RenameVolume { volume, name: format!("r{serial}") },
+        3 => Command::SetVolumeClass { volume, class: class(rng) },
+        4 if volumes.len() > 1 => Command::DestroyVolume { volume },
+        5 => set_device("read_preferred", *rng.pick(&["0", "1"])),
+        6 => set_device(*rng.pick(&["tier.data", "tier.metadata"]), *rng.pick(&["0", "1", "2"])),
+        7 => Command::Checkpoint,
+        8 => set("commit_interval", *rng.pick(&["100ms", "1s", "5s"])),
+        _ => set("read_policy", *rng.pick::<&str>(&policies)),
+    }
+}
+
+fn class(rng: &mut Rng) -> VolumeClass {
+    *rng.pick(&[VolumeClass::Auto, VolumeClass::Auto, VolumeClass::Data, VolumeClass::Metadata])
+}
