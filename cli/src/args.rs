@@ -137,6 +137,8 @@ pub(crate) enum Command {
     /// Certificates for NBD over TLS
     #[command(subcommand)]
     Tls(TlsCommand),
+    /// Measure the engine and the NBD server beside others
+    Bench(BenchArgs),
     /// Completions for a shell
     Completions {
         /// bash, zsh, fish, elvish or powershell
@@ -492,11 +494,52 @@ pub(crate) enum TlsCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum InternalCommand {
+    /// Serve a new pool until standard input ends
+    BenchServe(ServeArgs),
     /// Write all manual pages
     Man {
         /// Folder
         dir: PathBuf,
     },
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BenchWhat {
+    /// CPU of a 4 KiB read on null:
+    Engine,
+    /// A pool on a file, beside a bare io_uring
+    File,
+    /// The NBD server, beside nbdkit and qemu-nbd
+    Nbd,
+    /// Everything
+    All,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    /// What to measure
+    #[arg(value_enum, default_value_t = BenchWhat::All)]
+    pub(crate) what: BenchWhat,
+    /// Runs of 0.3 s instead of 1 s
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// NBD cases whose name contains one of these
+    #[arg(long, value_name = "WORD,...")]
+    pub(crate) only: Option<String>,
+    /// Folder for sockets and files, on the disk to measure
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) dir: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ServeArgs {
+    /// Socket
+    pub(crate) unix: PathBuf,
+    /// Bytes of the volume
+    pub(crate) size: u64,
+    /// Disks of the pool
+    pub(crate) disk: Vec<String>,
 }
 
 #[derive(Args, Debug)]

@@ -9,6 +9,7 @@
 //! | `commands/` | one file a noun: ask, show |
 //! | `render/` | columns, JSON, errors |
 //! | `daemon.rs` | `braid daemon` |
+//! | `bench.rs` | `braid bench` |
 //! | `engine.rs` | what is behind its socket |
 //! | `manual.rs`, `tls.rs` | what needs no daemon |
 //!
@@ -16,6 +17,7 @@
 //! (by the signal itself, which shells show as 130).
 
 mod args;
+mod bench;
 mod client;
 mod commands;
 mod daemon;
@@ -132,8 +134,10 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Daemon(args) => daemon::daemon(cli.socket, &args),
         Command::Demo(args) => demo::demo(&args),
         Command::Tls(TlsCommand::Init { dir, names, force }) => tls::init(dir, &names, force, json),
+        Command::Bench(args) => bench::bench(&args, json),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command } => manual::man(&command),
+        Command::Internal(InternalCommand::BenchServe(args)) => bench::serve(&args),
         Command::Internal(InternalCommand::Man { dir }) => manual::man_all(&dir),
         Command::Other(words) => Err(foreign::unknown(&words, &manual::names(None))),
     }

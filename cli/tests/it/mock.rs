@@ -159,6 +159,7 @@ impl Service for Mock {
             notes: vec![],
             problems: if bad { vec![problem] } else { vec![] },
             devices: self.devices(),
+            notes: vec![],
         }])
     }
     fn usage(&self, r: Usage) -> Result<Vec<PoolUsage>, ApiError> {

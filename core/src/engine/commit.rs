@@ -330,8 +330,7 @@ impl Engine {
                     if self.journal.written() < lsn || self.journal.is_busy() {
                         return;
                     }
-                    let (pending, all) = self.flush_devices(Owner::Flush);
-                    self.commit.round_failed = !all;
+                    let pending = self.flush_devices(Owner::Flush);
                     self.commit.round = Round::Devices(lsn, pending);
                 }
                 Round::Devices(_, 1..) => return,
@@ -371,8 +370,8 @@ impl Engine {
         }
     }
 
-    /// Asks every device with unflushed writes to flush; how many that are, and whether all of them could be asked.
-    fn flush_devices(&mut self, owner: Owner) -> (u32, bool) {
+    /// Asks every device with unflushed writes to flush; how many that are.
+    fn flush_devices(&mut self, owner: Owner) -> u32 {
         // A member that went away with unflushed writes may come back without them.
         let gone = self.pool.devices().filter(|d| d.state == DeviceState::Missing && d.is_dirty());
         let gone: Vec<DeviceId> = gone.map(|d| d.id).collect();
@@ -383,6 +382,8 @@ impl Engine {
                 false => all = false,
             }
         }
+        // There is no way back for it in this run, and one log speaks for all members.
+        self.commit.dead |= !all;
         if owner == Owner::Flush {
             self.commit.unflushed = false;
         }
@@ -391,7 +392,7 @@ impl Engine {
         for &(device, written) in &dirty {
             self.issue_simple(owner, device, DeviceOp::Flush, written, 0);
         }
-        (dirty.len() as u32, all)
+        dirty.len() as u32
     }
 
     pub(super) fn device_flushed(&mut self, io: &Io, result: Result<(), IoError>) {
@@ -421,7 +422,7 @@ impl Engine {
     /// Whether everything in the pool has a copy elsewhere.
     fn spares(&self, device: DeviceId) -> bool {
         let survives = |chunk: &Chunk| {
-            let copies = (chunk.profile.facts().copies as usize).max(1);
+            let copies = chunk.profile.facts().copies.max(1);
             let other = |c: &crate::chunk::Column| c.device != device && self.pool.is_online(c.device);
             chunk.columns.chunks(copies).all(|set| set.iter().all(|c| c.device != device) || set.iter().any(other))
         };
@@ -445,13 +446,12 @@ impl Engine {
             return;
         }
         match checkpoint.step {
-            _ if checkpoint.failed => self.abandon_checkpoint(),
+            _ if checkpoint.failed || self.commit.dead => self.abandon_checkpoint(),
             Step::Pages => {
-                let (pending, all) = self.flush_devices(Owner::CheckpointFlush);
+                let pending = self.flush_devices(Owner::CheckpointFlush);
                 let checkpoint = self.commit.checkpoint.as_mut().expect("just seen");
                 checkpoint.step = Step::Flush;
                 checkpoint.copies.pending = pending;
-                checkpoint.failed |= !all;
                 if pending == 0 {
                     self.drive_checkpoint();
                 }

@@ -181,8 +181,8 @@ impl Engine {
                 return output;
             }
             self.drive_commit();
-            self.dispatch();
-            if self.outputs.is_empty() {
+            let came_back = self.dispatch();
+            if self.outputs.is_empty() && !came_back {
                 return Output::Idle { until: self.commit_deadline() };
             }
         }
@@ -354,9 +354,24 @@ impl Engine {
         self.issue(Io { owner, op, device, offset, len, buf, record: Some(record), set, next: None, issued });
     }
 
-    /// Ends a batch: neighbours join and commands leave.
-    fn dispatch(&mut self) {
+    /// Ends a batch: neighbours join and commands leave. What still waits for a member that is not used any more comes
+    /// back at once; says whether there was any.
+    fn dispatch(&mut self) -> bool {
+        let mut came_back = false;
         while let Some(device) = self.touched.pop() {
+            if !self.pool.is_online(device) {
+                for id in self.queues[device.index()].take_waiting() {
+                    let io = self.ios.remove(id.0);
+                    if let (Some(view), DeviceOp::Read | DeviceOp::Write { .. }) =
+                        (self.views.get_mut(device.index()), io.op)
+                    {
+                        view.completed_other(self.now, true);
+                    }
+                    self.retire(io, Err(IoError::Gone));
+                    came_back = true;
+                }
+                continue;
+            }
             let Engine { queues, ios, outputs, pool, limits, now, .. } = self;
             let counters = &mut pool.device_mut(device).expect("I/Os go to members").counters;
             queues[device.index()].dispatch(ios, limits, |id, len, ios| {
@@ -383,6 +398,7 @@ impl Engine {
                 outputs.push_back(Output::Issue(Dispatch { id, device, op, offset, len }));
             });
         }
+        came_back
     }
 
     fn complete(&mut self, id: IoId, result: Result<(), IoError>) {

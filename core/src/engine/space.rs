@@ -183,6 +183,19 @@ impl Engine {
         }
     }
 
+    /// What waits to come free, in words: for tests and for a developer's log.
+    pub fn space_state(&self) -> alloc::string::String {
+        let Space { epoch, present, retired, starved, closing, .. } = &self.space;
+        let front = retired.front().map(|r| (r.epoch, r.lsn));
+        let (stable, appended) = (self.journal.stable(), self.journal.appended());
+        alloc::format!(
+            "epoch {epoch}, present {present:?}, {} retired from {front:?}, {} starved, closing {closing:?}, stable \
+             {stable} of {appended}",
+            retired.len(),
+            starved.len(),
+        )
+    }
+
     pub(super) fn unstarve(&mut self, id: u32) {
         self.requests[id].epoch = self.space.enter();
     }
@@ -227,11 +240,13 @@ impl Engine {
         if !self.space.is_waiting() && self.space.starved.is_empty() {
             return;
         }
-        self.space.turn();
         let stable = self.journal.stable();
-        let (mut any, epoch) = (false, self.space.epoch);
-        while let Some(r) = self.space.retired.front() {
-            if r.lsn > stable || epoch < r.epoch + 2 {
+        let mut any = false;
+        loop {
+            self.space.turn();
+            let epoch = self.space.epoch;
+            let is_free = |r: &Retired| r.lsn <= stable && epoch >= r.epoch + 2;
+            if !self.space.retired.front().is_some_and(is_free) {
                 break;
             }
             let entry = self.space.retired.pop_front().expect("just seen").entry;

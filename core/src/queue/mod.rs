@@ -103,6 +103,11 @@ impl DeviceQueue {
         self.waiting.is_empty()
     }
 
+    /// Everything that has not left yet.
+    pub(crate) fn take_waiting(&mut self) -> Vec<IoId> {
+        core::mem::take(&mut self.waiting)
+    }
+
     /// Joins neighbours and hands out the first I/O of each command that may leave now.
     pub(crate) fn dispatch(
         &mut self,
