@@ -141,7 +141,7 @@ impl Daemon {
         let (name, uuid) = (new.name.clone(), new.uuid);
         let paths: Vec<PathBuf> = claimed.iter().filter_map(|c| spec_path(&c.spec)).map(Path::to_owned).collect();
         let members = claimed.into_iter().enumerate().map(|(i, c)| (DeviceId(i as u32 + 1), c)).collect();
-        if let Err(why) = self.open_pool(&name, uuid, members, Setup::Create(new)) {
+        if let Err(why) = self.open_pool(&name, uuid, members, Setup::Create(new), false) {
             // Nothing half made: what was written of it before it failed is taken back.
             paths.iter().for_each(|p| drop(wipe(p, uuid)));
             return Err(ApiError::failed("pool.create_failed", format!("making pool {name} failed: {why}")));
@@ -272,6 +272,7 @@ impl Daemon {
         uuid: Uuid,
         members: Vec<(DeviceId, Claimed)>,
         setup: Setup,
+        degraded: bool,
     ) -> Result<Arc<OpenPool>, String> {
         let mut facts = BTreeMap::new();
         let mut identities = Vec::new();
@@ -291,6 +292,7 @@ impl Daemon {
             reactor: self.config.reactor,
             memory: self.config.memory,
             boot: self.boot,
+            degraded,
             on_event: Box::new(move |event| narrator.tell(&events, &event)),
         };
         let pump = PumpHandle::start(options, disks, setup)?;
@@ -463,7 +465,7 @@ impl Daemon {
             }
         }
         if open && !request.dry_run && found.state != PoolState::Unavailable {
-            match self.import_group(group, request.rename.as_deref()) {
+            match self.import_group(group, request.rename.as_deref(), request.force) {
                 Ok(pool) => {
                     found.imported = true;
                     found.name.clone_from(&pool.name);
@@ -490,7 +492,7 @@ impl Daemon {
     }
 
     /// Claims the members and opens the pool.
-    fn import_group(&self, group: &Group, rename: Option<&str>) -> Result<Arc<OpenPool>, String> {
+    fn import_group(&self, group: &Group, rename: Option<&str>, degraded: bool) -> Result<Arc<OpenPool>, String> {
         let name = rename.unwrap_or(&group.name);
         if let Ok(open) = self.pools.get(name) {
             return Err(format!("a pool named {name} is open already ({})", open.uuid));
@@ -514,7 +516,7 @@ impl Daemon {
             superblocks.push(Superblock { name: name.into(), ..*now });
             members.push((*id, Claimed { spec, path, identity, disk: Some(disk), facts }));
         }
-        let pool = self.open_pool(name, group.uuid, members, Setup::Import(superblocks))?;
+        let pool = self.open_pool(name, group.uuid, members, Setup::Import(superblocks), degraded)?;
         let message = format!("pool {name} was opened from {}", devices_word(group.members.len()));
         self.events.tell(Severity::Info, Some(name), "pool.opened", message);
         Ok(pool)
@@ -540,7 +542,7 @@ impl Daemon {
                 None => Err(format!("none of its devices was found ({})", problems_or(&search, "nothing is there"))),
                 Some(group) => match &group.obstacle {
                     Some(obstacle) => Err(obstacle.clone()),
-                    None => self.import_group(&group, None),
+                    None => self.import_group(&group, None, false),
                 },
             };
             match result {
