@@ -159,7 +159,6 @@ impl Service for Mock {
             notes: vec![],
             problems: if bad { vec![problem] } else { vec![] },
             devices: self.devices(),
-            notes: vec![],
         }])
     }
     fn usage(&self, r: Usage) -> Result<Vec<PoolUsage>, ApiError> {
