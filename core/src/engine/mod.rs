@@ -339,7 +339,7 @@ impl Engine {
         if queue.is_empty() {
             self.touched.push(device);
         }
-        queue.admit(id);
+        queue.admit(id, &self.ios[id.0]);
     }
 
     fn issue_simple(&mut self, owner: Owner, device: DeviceId, op: DeviceOp, offset: u64, len: u64) {

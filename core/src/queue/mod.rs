@@ -89,14 +89,15 @@ pub(crate) struct CopySet {
 
 #[derive(Default)]
 pub(crate) struct DeviceQueue {
-    waiting: Vec<IoId>,
+    /// With their keys beside them: sorting looks at nothing else.
+    waiting: Vec<(Key, IoId)>,
     /// Commands in flight.
     pub(crate) in_flight: u32,
 }
 
 impl DeviceQueue {
-    pub(crate) fn admit(&mut self, io: IoId) {
-        self.waiting.push(io);
+    pub(crate) fn admit(&mut self, id: IoId, io: &Io) {
+        self.waiting.push((sort_key(io), id));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -104,8 +105,8 @@ impl DeviceQueue {
     }
 
     /// Everything that has not left yet.
-    pub(crate) fn take_waiting(&mut self) -> Vec<IoId> {
-        core::mem::take(&mut self.waiting)
+    pub(crate) fn take_waiting(&mut self) -> impl Iterator<Item = IoId> + use<> {
+        core::mem::take(&mut self.waiting).into_iter().map(|(_, id)| id)
     }
 
     /// Joins neighbours and hands out the first I/O of each command that may leave now.
@@ -117,14 +118,14 @@ impl DeviceQueue {
     ) {
         if self.waiting.len() > 1 {
             // Stable: I/Os that cannot join stay in the order they came.
-            self.waiting.sort_by_key(|&id| sort_key(&ios[id.0]));
+            self.waiting.sort_by_key(|&(key, _)| key);
         }
         let mut taken = 0;
         while taken < self.waiting.len() && self.in_flight < limits.depth {
-            let head = self.waiting[taken];
+            let (_, head) = self.waiting[taken];
             let (mut tail, mut len, mut segments) = (head, ios[head.0].len, 1);
             taken += 1;
-            while let Some(&next) = self.waiting.get(taken) {
+            while let Some(&(_, next)) = self.waiting.get(taken) {
                 let (a, b) = (&ios[tail.0], &ios[next.0]);
                 if !joins(a, b) || len + b.len > limits.max_bytes || segments == limits.max_segments {
                     break;
@@ -140,7 +141,10 @@ impl DeviceQueue {
     }
 }
 
-fn sort_key(io: &Io) -> (u8, u64) {
+/// Kind of command, then place.
+type Key = (u8, u64);
+
+fn sort_key(io: &Io) -> Key {
     match io.op {
         DeviceOp::Read => (0, io.offset),
         DeviceOp::Write { fua: false } => (1, io.offset),

@@ -448,7 +448,11 @@ impl Daemon {
                 found.state = PoolState::Degraded;
                 found.missing = missing.len() as u32;
                 let ids: Vec<String> = missing.iter().map(ToString::to_string).collect();
-                notes.push(format!("device {} is missing", ids.join(" ")));
+                notes.push(format!(
+                    "device {} is missing; what is written without it leaves it out of date, and this version cannot \
+                     bring it up to date again",
+                    ids.join(" ")
+                ));
                 // What was seen of damaged devices may be what is missing here.
                 notes.extend(problems.iter().cloned());
             }
