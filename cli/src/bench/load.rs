@@ -32,6 +32,8 @@ pub(super) struct Conn {
     start: usize,
     end: usize,
     payload: Vec<u8>,
+    /// Round trips of the last run at depth 1, in nanoseconds.
+    trips: Vec<u32>,
 }
 
 const INPUT: usize = 256 << 10;
@@ -43,7 +45,15 @@ impl Conn {
         if client.size < size {
             return Err(failed(format!("{} serves {} bytes instead of {size}", socket.display(), client.size)));
         }
-        Ok(Conn { client, size, input: vec![0; INPUT], start: 0, end: 0, payload: vec![0x5a; 1 << 20] })
+        Ok(Conn {
+            client,
+            size,
+            input: vec![0; INPUT],
+            start: 0,
+            end: 0,
+            payload: vec![0x5a; 1 << 20],
+            trips: Vec::new(),
+        })
     }
 
     /// Every block once: what is thin elsewhere is thin no more.
@@ -87,7 +97,9 @@ impl Conn {
         }
         let mut ready: Vec<usize> = (0..depth).collect();
         let (mut done, mut in_flight) = (0u64, 0usize);
+        self.trips.clear();
         loop {
+            let sent = (depth == 1).then(Instant::now);
             if !ready.is_empty() && more(done) {
                 for &slot in &ready {
                     let place = if sequential { at } else { dice.below(places) };
@@ -116,6 +128,9 @@ impl Conn {
                 return Ok(done);
             }
             self.receive(&mut ready, len)?;
+            if let Some(sent) = sent {
+                self.trips.push(sent.elapsed().as_nanos().min(u128::from(u32::MAX)) as u32);
+            }
             if ready.len() > in_flight {
                 return Err(failed("more answers than questions"));
             }
@@ -191,6 +206,13 @@ fn send(stream: &mut UnixStream, mut pieces: &mut [IoSlice<'_>]) -> Result<(), A
         IoSlice::advance_slices(&mut pieces, n);
     }
     Ok(())
+}
+
+/// The median round trip of the last run, over all connections; 0 above depth 1.
+pub(super) fn round_trip_ns(conns: &[Conn]) -> f64 {
+    let mut all: Vec<u32> = conns.iter().flat_map(|c| c.trips.iter().copied()).collect();
+    all.sort_unstable();
+    all.get(all.len() / 2).copied().unwrap_or(0).into()
 }
 
 /// All connections at once; the sum of their rates.

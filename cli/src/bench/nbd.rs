@@ -3,7 +3,7 @@
 //! All servers run as processes of their own on Unix sockets, are filled once, and take turns: A B C C B A, five times
 //! each. A server that is not installed is left out, and said so.
 
-use super::load::{Conn, Shape, together};
+use super::load::{Conn, Shape, round_trip_ns, together};
 use super::{RUNS, Row, failed, median, process_cpu_ns};
 use braid_core::units::MIB;
 use braid_host::control::api::ApiError;
@@ -175,18 +175,17 @@ fn target(group: f64, shape: Shape) -> f64 {
 /// Everybody's turn, there and back, until each had [`RUNS`].
 fn in_turns(
     count: usize,
-    mut turn: impl FnMut(usize, u64) -> Result<(f64, f64), ApiError>,
-) -> Result<Vec<(f64, f64)>, ApiError> {
-    let mut results = vec![(Vec::new(), Vec::new()); count];
+    mut turn: impl FnMut(usize, u64) -> Result<[f64; 3], ApiError>,
+) -> Result<Vec<[f64; 3]>, ApiError> {
+    let mut results = vec![[const { Vec::new() }; 3]; count];
     for run in 0..RUNS {
         for step in 0..count {
             let who = if run % 2 == 0 { step } else { count - 1 - step };
-            let (rate, cpu) = turn(who, run as u64 + 1)?;
-            results[who].0.push(rate);
-            results[who].1.push(cpu);
+            let values = turn(who, run as u64 + 1)?;
+            results[who].iter_mut().zip(values).for_each(|(all, value)| all.push(value));
         }
     }
-    Ok(results.iter().map(|(rates, cpus)| (median(rates), median(cpus))).collect())
+    Ok(results.iter().map(|all| [0, 1, 2].map(|i| median(&all[i]))).collect())
 }
 
 fn compare(
@@ -203,13 +202,15 @@ fn compare(
         let rate = together(&mut server.conns[..n], shape, seed, time)
             .map_err(|e| failed(format!("{} on {case}: {e}", server.name)))?;
         let cpu = process_cpu_ns(server.child.id()) - cpu;
-        Ok((rate, cpu as f64 / (rate * began.elapsed().as_secs_f64()).max(1.0)))
+        let cpu = cpu as f64 / (rate * began.elapsed().as_secs_f64()).max(1.0);
+        Ok([rate, cpu, round_trip_ns(&server.conns[..n])])
     })?;
-    let (ours, our_cpu) = results[0];
+    let [ours, our_cpu, our_trip] = results[0];
     let others = servers.iter().zip(&results).skip(1);
     Ok(others
-        .map(|(server, &(rate, cpu))| Row {
+        .map(|(server, &[rate, cpu, trip])| Row {
             cpu_ns: Some((our_cpu, cpu)),
+            round_trip_ns: (trip > 0.0).then_some((our_trip, trip)),
             ..Row::rate(case, &server.name, ours, rate, target(group, shape))
         })
         .collect())
@@ -230,10 +231,10 @@ fn fio(
         }
         let mut absent = false;
         let results = in_turns(servers.len(), |who, _| match fio_once(&servers[who], who == 0, rw, depth, time)? {
-            Some(rate) => Ok((rate, 0.0)),
+            Some(rate) => Ok([rate, 0.0, 0.0]),
             None => {
                 absent = true;
-                Ok((0.0, 0.0))
+                Ok([0.0; 3])
             }
         })?;
         if absent {
@@ -242,7 +243,7 @@ fn fio(
         }
         let target = if depth == 32 { group.target } else { 1.0 };
         let others = servers.iter().zip(&results).skip(1);
-        rows.extend(others.map(|(server, r)| Row::rate(case.clone(), &server.name, results[0].0, r.0, target)));
+        rows.extend(others.map(|(server, r)| Row::rate(case.clone(), &server.name, results[0][0], r[0], target)));
     }
     Ok(Some(rows))
 }
