@@ -422,7 +422,7 @@ impl Engine {
     /// Whether everything in the pool has a copy elsewhere.
     fn spares(&self, device: DeviceId) -> bool {
         let survives = |chunk: &Chunk| {
-            let copies = (chunk.profile.facts().copies as usize).max(1);
+            let copies = chunk.profile.facts().copies.max(1);
             let other = |c: &crate::chunk::Column| c.device != device && self.pool.is_online(c.device);
             chunk.columns.chunks(copies).all(|set| set.iter().all(|c| c.device != device) || set.iter().any(other))
         };

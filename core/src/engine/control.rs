@@ -282,7 +282,7 @@ fn check_size(size: u64) -> Result<(), ControlError> {
         let text = format!("a volume has {VOLUME_MIN} bytes to {} PiB, not {size} bytes", VOLUME_MAX >> 50);
         return Err(usage(text));
     }
-    if size % BLOCK != 0 {
+    if !size.is_multiple_of(BLOCK) {
         return Err(usage(format!("a volume's size is a multiple of {BLOCK} bytes; {size} is not")));
     }
     Ok(())

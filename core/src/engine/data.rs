@@ -90,7 +90,7 @@ impl Engine {
     fn read_copy(&mut self, id: u32, owner: Owner, mut set: CopySet, buf: BufRange) -> bool {
         let Engine { pool, selector, views, .. } = self;
         let chunk = pool.chunk(set.chunk).expect("maps refer to chunks that exist");
-        let copies = chunk.profile.facts().copies as usize;
+        let copies = chunk.profile.facts().copies;
         let columns = &chunk.columns[set.first as usize..set.first as usize + copies];
         let nobody = Candidate { index: 0, device: DeviceId(0), offset: 0, verdict: Verdict::Missing };
         let mut candidates = [nobody; COPIES_MAX];
@@ -359,7 +359,7 @@ impl Engine {
     /// One copy missed a write: if another has it, the member is not trusted any more; if none has, the client hears.
     pub(super) fn copy_not_written(&mut self, id: u32, io: &Io, error: IoError) {
         let spared = self.pool.chunk(io.set.chunk).is_some_and(|chunk| {
-            let copies = chunk.profile.facts().copies as usize;
+            let copies = chunk.profile.facts().copies;
             let first = io.set.first as usize;
             let set = &chunk.columns[first..first + copies];
             set.iter().any(|c| c.device != io.device && self.pool.is_online(c.device))

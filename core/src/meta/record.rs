@@ -242,7 +242,7 @@ pub(crate) fn decode_chunk(r: &mut Reader<'_>) -> Result<Chunk, Malformed> {
     let (stripe, length) = (r.u64()?, r.u64()?);
     let count = usize::from(r.u16()?);
     let facts = profile.facts();
-    let wide = facts.devs_min as usize * facts.dev_stripes as usize;
+    let wide = facts.devs_min * facts.dev_stripes;
     check(count >= wide.max(1) && count <= COLUMNS_MAX)?;
     check(stripe.is_multiple_of(UNIT) && stripe != 0 && stripe <= CHUNK_MAX)?;
     check(length.is_multiple_of(UNIT) && length != 0 && length <= CHUNK_MAX)?;
