@@ -39,6 +39,9 @@ pub(super) struct Commit {
     dead: bool,
     /// No room for the next checkpoint's pages: no new space is handed out.
     starved: bool,
+    /// Leaves to write at the next checkpoint, as of record `counted`.
+    dirty_leaves: u64,
+    counted: Lsn,
     log_copies: Copies,
     /// Columns of the log that got all of the group on its way so far.
     log_columns: Vec<usize>,
@@ -108,6 +111,8 @@ impl Commit {
             opening: true,
             dead: false,
             starved: false,
+            dirty_leaves: 0,
+            counted: 0,
             log_copies: Copies::default(),
             log_columns: Vec::new(),
             round: Round::Idle,
@@ -237,7 +242,8 @@ impl Engine {
                     let at = column.offset + block * PAGE;
                     self.issue_record(Owner::Log, column.device, at, bytes.clone(), forced);
                 } else {
-                    self.fail_device(column.device, IoError::Gone);
+                    // Its log ends here; the other copies say more.
+                    self.set_aside(column.device, IoError::Gone);
                 }
             }
         }
@@ -420,7 +426,7 @@ impl Engine {
     }
 
     /// Whether everything in the pool has a copy elsewhere.
-    fn spares(&self, device: DeviceId) -> bool {
+    pub(super) fn spares(&self, device: DeviceId) -> bool {
         let survives = |chunk: &Chunk| {
             let copies = chunk.profile.facts().copies.max(1);
             let other = |c: &crate::chunk::Column| c.device != device && self.pool.is_online(c.device);
@@ -433,11 +439,18 @@ impl Engine {
 
     fn drive_checkpoint(&mut self) {
         let Some(checkpoint) = &self.commit.checkpoint else {
-            let dirty: u64 = self.pool.volumes().map(|v| v.map.dirty.len() as u64).sum();
+            if self.commit.dead {
+                return;
+            }
+            // Maps change only with a record.
+            if self.commit.counted != self.journal.appended() {
+                self.commit.counted = self.journal.appended();
+                self.commit.dirty_leaves = self.pool.volumes().map(|v| v.map.dirty.len() as u64).sum();
+            }
             let due = self.journal.blocks_used() > self.journal.blocks() / 2
-                || dirty > self.commit.dirty_leaves_max()
+                || self.commit.dirty_leaves > self.commit.dirty_leaves_max()
                 || !self.commit.checkpoint_waiters.is_empty();
-            if due && !self.commit.dead {
+            if due {
                 self.start_checkpoint();
             }
             return;

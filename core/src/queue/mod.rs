@@ -69,8 +69,9 @@ pub(crate) struct Io {
     pub(crate) set: CopySet,
     /// The next I/O of the command.
     pub(crate) next: Option<IoId>,
-    /// When its command was dispatched; only the first I/O's is looked at.
-    pub(crate) issued: Instant,
+    /// When it joined the queue. Of a command the first I/O's counts: the published policies measure requests after
+    /// merging, from their creation, so that waiting here is part of it.
+    pub(crate) admitted: Instant,
 }
 
 /// The candidate set an I/O belongs to, and which of it failed already.
@@ -91,8 +92,17 @@ pub(crate) struct CopySet {
 pub(crate) struct DeviceQueue {
     /// With their keys beside them: sorting looks at nothing else.
     waiting: Vec<(Key, IoId)>,
+    /// How many of those came with an earlier batch.
+    settled: usize,
     /// Commands in flight.
     pub(crate) in_flight: u32,
+}
+
+impl Owner {
+    /// A client is behind it, now: checkpoints and discards don't count where policies look at load.
+    pub(crate) fn is_interactive(self) -> bool {
+        matches!(self, Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) | Owner::Log)
+    }
 }
 
 impl DeviceQueue {
@@ -106,6 +116,7 @@ impl DeviceQueue {
 
     /// Everything that has not left yet.
     pub(crate) fn take_waiting(&mut self) -> impl Iterator<Item = IoId> + use<> {
+        self.settled = 0;
         core::mem::take(&mut self.waiting).into_iter().map(|(_, id)| id)
     }
 
@@ -116,9 +127,10 @@ impl DeviceQueue {
         limits: &Limits,
         mut leave: impl FnMut(IoId, u64, &mut Slab<Io>),
     ) {
-        if self.waiting.len() > 1 {
-            // Stable: I/Os that cannot join stay in the order they came.
-            self.waiting.sort_by_key(|&(key, _)| key);
+        // Neighbours are looked for within the batch. What waited before it stays in front: a line that is sorted anew
+        // at each turn would keep writes and flushes behind reads for as long as reads come.
+        if self.waiting.len() > self.settled + 1 {
+            self.waiting[self.settled..].sort_by_key(|&(key, _)| key);
         }
         let mut taken = 0;
         while taken < self.waiting.len() && self.in_flight < limits.depth {
@@ -138,6 +150,7 @@ impl DeviceQueue {
             leave(head, len, ios);
         }
         self.waiting.drain(..taken);
+        self.settled = self.waiting.len();
     }
 }
 
