@@ -697,6 +697,8 @@ impl World {
         let volumes: Vec<(VolumeId, u64)> = self.engine().pool().volumes().map(|v| (v.id, v.size)).collect();
         for (id, size) in volumes {
             let mut blocks: Vec<u64> = self.oracle.touched(id.0).into_iter().map(|s| s * SECTOR / BLOCK).collect();
+            // A growth that nobody was told of may be undone.
+            blocks.retain(|block| (block + 1) * BLOCK <= size);
             blocks.extend((0..8).map(|i| size / BLOCK / 8 * i));
             blocks.sort_unstable();
             blocks.dedup();

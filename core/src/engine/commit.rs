@@ -33,7 +33,8 @@ pub(super) struct Commit {
     superblock: Superblock,
     pages: PageSpace,
     root: Vec<Page>,
-    /// The checkpoint that ends the log of the run before is not durable yet: nothing may be logged.
+    /// The checkpoint that ends the log of the run before is not durable yet: nothing may be logged, and no space
+    /// handed out or discarded. A power cut would bring back maps that still refer to it.
     opening: bool,
     /// The log cannot be written any more: nothing can be promised.
     dead: bool,
@@ -131,7 +132,7 @@ impl Commit {
     }
 
     pub(super) fn is_starved(&self) -> bool {
-        self.starved || self.dead
+        self.starved || self.dead || self.opening
     }
 
     /// What the log of the run before says may not be on stable media yet.
@@ -143,9 +144,9 @@ impl Commit {
         self.dead
     }
 
-    /// One is under way; pages come free at its end.
+    /// One is under way, and room comes to be at its end.
     pub(super) fn is_checkpointing(&self) -> bool {
-        self.starved && self.checkpoint.is_some()
+        (self.starved || self.opening) && self.checkpoint.is_some()
     }
 
     pub(super) fn generation(&self) -> u64 {
@@ -586,7 +587,9 @@ impl Engine {
             self.commit.pages.give_back(page);
         }
         self.commit.root = checkpoint.root;
-        self.commit.opening = false;
+        if core::mem::take(&mut self.commit.opening) {
+            self.close_empty_chunks();
+        }
         self.counters.checkpoints += 1;
         self.space.room = true;
         self.journal.checkpointed(checkpoint.first_lsn, checkpoint.log_seq);

@@ -75,7 +75,6 @@ impl Engine {
         for chunk in self.pool.chunks().filter(|c| c.kind != ChunkType::System && c.free_units() > 0) {
             self.space.open[chunk.kind as usize].push(chunk.id);
         }
-        self.close_empty_chunks();
     }
 
     /// Gives a unit of a volume a place; false when there is none.
@@ -173,7 +172,7 @@ impl Engine {
         if self.commit.is_dead() {
             self.requests[id].error = Some(RequestError::Io);
             self.reply(id);
-        } else if self.space.is_waiting() || self.close_spare_chunks() || self.commit.is_checkpointing() {
+        } else if self.commit.is_checkpointing() || self.space.is_waiting() || self.close_spare_chunks() {
             self.space.leave(self.requests[id].epoch);
             self.space.starved.push(id);
         } else {
@@ -272,7 +271,7 @@ impl Engine {
     }
 
     /// Empty chunks go back to the devices, but one of each type stays for the next write: making chunks is work.
-    fn close_empty_chunks(&mut self) {
+    pub(super) fn close_empty_chunks(&mut self) {
         self.close_chunks(1);
     }
 
