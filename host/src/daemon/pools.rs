@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, RwLock};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use braid_core::allocator::{Hint, Mode};
 use braid_core::control::Command;
@@ -25,6 +25,9 @@ use crate::backend::{self, Disk, DiskSpec, Facts, OpenError, OpenOptions, sysfs_
 use crate::control::api::*;
 use crate::control::{check, size};
 use crate::pump::{self, PumpHandle, Setup};
+
+/// How long a member may be in somebody's hands when a pool is opened.
+const CLAIM_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A device that was claimed.
 struct Claimed {
@@ -392,8 +395,13 @@ impl Daemon {
                     let found = self.found(&group, request, true, &search.problems);
                     if !found.imported && !request.dry_run {
                         let why = found.note.unwrap_or_else(|| "it cannot be opened".into());
-                        let error =
-                            ApiError::failed("import.failed", format!("pool {} was not opened: {why}", group.name));
+                        let message = format!("pool {} was not opened: {why}", group.name);
+                        let error = match found.state {
+                            PoolState::Degraded if !request.force => {
+                                ApiError::new(ErrorKind::Refused, "import.degraded", message)
+                            }
+                            _ => ApiError::failed("import.failed", message),
+                        };
                         return Err(match self.pools.get(&group.name) {
                             Ok(open) if open.uuid != group.uuid && request.rename.is_none() => {
                                 name_clash(&group, &open)
@@ -502,7 +510,7 @@ impl Daemon {
         for (id, found) in &group.members {
             let spec = DiskSpec::Path(found.path.clone());
             let options = OpenOptions { direct: self.config.direct, ..OpenOptions::default() };
-            let (disk, facts) = backend::open(&spec, options).map_err(|e| discover::with_source(&e))?;
+            let (disk, facts) = claim_member(&spec, options).map_err(|e| discover::with_source(&e))?;
             let path = found.path.display().to_string();
             // Between the look and the claim someone may have been here.
             let Look::Member(now, _) = discover::look(&disk, &path) else {
@@ -730,6 +738,20 @@ fn choose(groups: &[Group], name: &str, search: &Search) -> Result<Group, ApiErr
 
 fn problems_or(search: &Search, otherwise: &str) -> String {
     if search.problems.is_empty() { otherwise.into() } else { search.problems.join("; ") }
+}
+
+/// Opens a member, and waits a little for whoever has it: the kernel closes the files of a killed process's ring in its
+/// own time, and the daemon that comes after must not miss its pools for that.
+fn claim_member(spec: &DiskSpec, options: OpenOptions) -> Result<(Disk, Facts), OpenError> {
+    let since = Instant::now();
+    loop {
+        match backend::open(spec, options) {
+            Err(OpenError::Busy(..)) if since.elapsed() < CLAIM_PATIENCE => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            result => return result,
+        }
+    }
 }
 
 fn spec_path(spec: &DiskSpec) -> Option<&Path> {

@@ -172,6 +172,7 @@ fn an_exported_pool_is_found_again_from_its_devices_alone() {
     fs::rename(world.path("d2.img"), world.path("away/d2.img")).unwrap();
     let error = world.import_from_here(&["tank"]).unwrap_err();
     assert!(error.message.contains("lacks device 3") && error.message.contains("-f"), "{}", error.message);
+    assert_eq!((error.kind, error.code.as_str()), (ErrorKind::Refused, "import.degraded"));
     let here = vec![world.dir.path().display().to_string()];
     let forced = ImportPools { names: vec!["tank".into()], directories: here, force: true, ..ImportPools::default() };
     let found = world.import(forced).unwrap();
