@@ -84,7 +84,7 @@ impl Load for Fill {
     fn next(&mut self, tag: u64) -> Option<Request> {
         let offset = self.at;
         self.at += MIB;
-        (offset < self.size).then(|| Request {
+        (offset < self.size).then_some(Request {
             tag,
             client: ClientId(1),
             volume: self.volume,
