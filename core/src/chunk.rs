@@ -73,7 +73,7 @@ impl Chunk {
         let units = (length / UNIT) as u32;
         let words = (units as usize).div_ceil(64);
         let mut taken = vec![0; words];
-        if units % 64 != 0 {
+        if !units.is_multiple_of(64) {
             // Units past the end count as taken, so that no search needs to know the end.
             taken[words - 1] = u64::MAX << (units % 64);
         }

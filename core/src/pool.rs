@@ -243,10 +243,10 @@ impl Pool {
 
     /// Candidates of each chunk that can still be read: false when some content has no copy left.
     pub fn chunk_available(&self, chunk: &Chunk) -> bool {
-        let copies = chunk.profile.facts().copies as usize;
+        let copies = chunk.profile.facts().copies;
         if chunk.profile.facts().parity != 0 {
             let lost = chunk.columns.iter().filter(|c| !self.is_online(c.device)).count();
-            return lost <= chunk.profile.facts().tolerated_failures as usize;
+            return lost <= chunk.profile.facts().tolerated_failures;
         }
         chunk.columns.chunks(copies.max(1)).all(|set| set.iter().any(|c| self.is_online(c.device)))
     }

@@ -104,7 +104,9 @@ impl Properties {
                 Mode::Tiers { strict: true } => "on".into(),
                 _ => "off".into(),
             },
-            "commit_interval" if self.commit_interval_ms % 1000 != 0 => format!("{}ms", self.commit_interval_ms),
+            "commit_interval" if !self.commit_interval_ms.is_multiple_of(1000) => {
+                format!("{}ms", self.commit_interval_ms)
+            }
             "commit_interval" => format!("{}s", self.commit_interval_ms / 1000),
             _ => return None,
         })

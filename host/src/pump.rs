@@ -13,14 +13,14 @@
 //! One turn: everything that happened is handed to the engine, then the engine is drained, then every connection with
 //! answers sends them in one call. So what arrived together is one batch: it merges, and it is answered together.
 //!
-//! Promises: every request gets one answer, also when the pump stops; a buffer belongs to its request until then.
+//! Promises: every request gets one answer, or its connection ends; a buffer belongs to its request until then.
 
 mod open;
 
 pub use open::superblock_of;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant as Clock};
@@ -48,6 +48,10 @@ use crate::reactor::{self, Choice, DiskId, Reactor, Seg, Waker};
 const ARENA: usize = 64 * MIB as usize;
 /// A client that holds memory and sends nothing for this long is sent away.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// How long a question to a pool may take: a device in its own error recovery takes 30 s at most.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// Extents of one block status reply.
+const EXTENTS_MAX: usize = 1024;
 /// How often silent clients are looked for.
 const SWEEP: Duration = Duration::from_secs(5);
 /// How long a stop waits for requests in flight.
@@ -77,6 +81,9 @@ pub struct Options {
     pub memory: usize,
     /// The present boot of the machine.
     pub boot: Uuid,
+    /// Open a pool without all of its members. The first write then sets the absent ones aside for good, so somebody
+    /// has to want it.
+    pub degraded: bool,
     /// Called on the pump's thread; must not block.
     pub on_event: Box<dyn Fn(Event) + Send>,
 }
@@ -120,14 +127,26 @@ struct Opened {
 }
 
 struct Inbox {
-    messages: Mutex<Vec<Message>>,
+    /// None once the pump has ended: whoever asks then hears so at once.
+    messages: Mutex<Option<Vec<Message>>>,
     waker: Waker,
 }
 
 impl Inbox {
     fn send(&self, message: Message) {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+        // A message to nobody is dropped here, and with it the sender that an answer would have come from.
+        if let Some(messages) = &mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner) {
+            messages.push(message);
+        }
         self.waker.wake();
+    }
+}
+
+/// However the pump ends, a panic included, nobody waits for it for ever.
+impl Drop for Pump {
+    fn drop(&mut self) {
+        let left = self.inbox.messages.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(left);
     }
 }
 
@@ -143,10 +162,6 @@ enum Message {
     Call(VolumeId, ClientId, crate::fuse::Call),
     Load(Box<dyn Load>, Sender<Box<dyn Load>>),
     Stop,
-}
-
-fn stopped() -> ControlError {
-    ControlError::new(ErrorKind::Io, "the pool has been closed")
 }
 
 impl PumpHandle {
@@ -182,7 +197,13 @@ impl PumpHandle {
     fn ask<T>(&self, message: impl FnOnce(Sender<T>) -> Message) -> Result<T, ControlError> {
         let (tell, told) = channel();
         self.inbox.send(message(tell));
-        told.recv().map_err(|_| stopped())
+        told.recv_timeout(ANSWER_MAX).map_err(|e| match e {
+            RecvTimeoutError::Disconnected => ControlError::new(ErrorKind::Io, "the pool has been closed"),
+            RecvTimeoutError::Timeout => {
+                let text = format!("the pool did not answer within {ANSWER_MAX:?}: does one of its devices hang?");
+                ControlError::new(ErrorKind::Busy, text)
+            }
+        })
     }
 
     /// Does a command; durable when it returns.
@@ -235,7 +256,9 @@ impl PumpHandle {
 
     /// Runs requests on the pump's own thread until the load says it is done.
     pub fn load(&self, load: Box<dyn Load>) -> Result<Box<dyn Load>, ControlError> {
-        self.ask(|tell| Message::Load(load, tell))
+        let (tell, told) = channel();
+        self.inbox.send(Message::Load(load, tell));
+        told.recv().map_err(|_| ControlError::new(ErrorKind::Io, "the pool has been closed"))
     }
 
     /// Members that were not there when the pool was opened.
@@ -274,7 +297,8 @@ impl Drop for PumpHandle {
 struct Client {
     connection: Connection,
     watched: (bool, bool),
-    received: u64,
+    /// Bytes in and out when it was last looked at.
+    moved: u64,
     silent_since: Clock,
     /// Has answers to send.
     answered: bool,
@@ -364,8 +388,7 @@ impl Pump {
             self.reactor.wait(&mut events, timeout);
             for event in events.drain(..) {
                 match event {
-                    reactor::Event::Disk { token, result } if token & ZEROING != 0 => self.zeroed(token, result),
-                    reactor::Event::Disk { token, result } => self.completed(IoId(token as u32), result),
+                    reactor::Event::Disk { token, result } => self.disk_event(token, result),
                     reactor::Event::Ready { token, readable, writable, .. } => {
                         if let Some(client) = self.clients.get_mut(token as usize).and_then(Option::as_mut) {
                             client.again |= readable;
@@ -399,7 +422,7 @@ impl Pump {
     fn open_inbox(&mut self) {
         let messages = {
             let mut inbox = self.inbox.messages.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *inbox)
+            inbox.as_mut().map(std::mem::take).unwrap_or_default()
         };
         for message in messages {
             match message {
@@ -454,7 +477,7 @@ impl Pump {
         self.clients[place] = Some(Client {
             connection,
             watched: (true, false),
-            received: 0,
+            moved: 0,
             silent_since: Clock::now(),
             answered: false,
             again: true,
@@ -467,14 +490,15 @@ impl Pump {
         let mut actions = std::mem::take(&mut self.actions);
         let status = client.connection.readable(&mut self.buffers, &mut actions);
         client.again = status == Status::More;
-        if status == Status::Closed || client.connection.wants_write() || client.connection.stalled() {
+        // One that is stalled is heard again when something was answered, not before: see `speak`.
+        if status == Status::Closed || client.connection.wants_write() {
             self.answered.push(id);
         }
         for action in actions.drain(..) {
             match action {
                 Action::Submit(request) => self.submit(request),
-                Action::BlockStatus { tag, volume, offset, len, .. } => {
-                    let extents = self.block_status(volume, offset, len);
+                Action::BlockStatus { tag, volume, offset, len, one } => {
+                    let extents = self.block_status(volume, offset, len, if one { 1 } else { EXTENTS_MAX });
                     if let Some(client) = self.clients[id as usize].as_mut() {
                         client.connection.block_status(tag, &extents);
                     }
@@ -550,15 +574,18 @@ impl Pump {
         None
     }
 
-    fn block_status(&self, volume: VolumeId, offset: u64, len: u64) -> Vec<(u64, u32)> {
+    fn block_status(&self, volume: VolumeId, offset: u64, len: u64, limit: usize) -> Vec<(u64, u32)> {
         let Some(volume) = self.engine.pool().volume(volume) else { return Vec::new() };
         let (mut at, end) = (offset / BLOCK * BLOCK, offset.saturating_add(len));
         let mut extents: Vec<(u64, u32)> = Vec::new();
-        while at < end && extents.len() < 4096 {
+        while at < end && extents.len() < limit {
             let extent = volume.map.first(at, (end - at).next_multiple_of(BLOCK));
             let flags = if matches!(extent, Extent::Hole { .. }) { state::HOLE | state::ZERO } else { 0 };
             let (from, to) = (at.max(offset), (at + extent.len()).min(end));
-            extents.push((to - from, flags));
+            match extents.last_mut() {
+                Some(last) if last.1 == flags => last.0 += to - from,
+                _ => extents.push((to - from, flags)),
+            }
             at += extent.len();
         }
         extents
@@ -678,6 +705,13 @@ impl Pump {
         }
     }
 
+    fn disk_event(&mut self, token: u64, result: Result<(), IoError>) {
+        match token & ZEROING {
+            0 => self.completed(IoId(token as u32), result),
+            _ => self.zeroed(token, result),
+        }
+    }
+
     fn completed(&mut self, id: IoId, result: Result<(), IoError>) {
         self.records.remove(&id.0);
         if let Some(zeroing) = self.zeroings.get_mut(id.index())
@@ -785,12 +819,11 @@ impl Pump {
     /// Every connection with answers sends them, many in one call.
     fn speak(&mut self) {
         let mut answered = std::mem::take(&mut self.answered);
+        let moved = !answered.is_empty();
         for id in answered.drain(..) {
             let Some(client) = self.clients.get_mut(id as usize).and_then(Option::as_mut) else { continue };
             client.answered = false;
-            let was_stalled = client.connection.stalled();
             client.connection.flush(&mut self.buffers);
-            client.again |= was_stalled;
             if client.connection.closed() {
                 self.reactor.unwatch(client.connection.fd());
                 self.clients[id as usize] = None;
@@ -803,6 +836,12 @@ impl Pump {
             }
         }
         self.answered = answered;
+        if moved {
+            // Places and memory may have come back, to anyone who waits for some.
+            for client in self.clients.iter_mut().flatten().filter(|c| c.connection.stalled()) {
+                client.again = true;
+            }
+        }
     }
 
     fn sweep_timeout(&self) -> Option<Duration> {
@@ -818,10 +857,11 @@ impl Pump {
         }
         self.last_sweep = now;
         for client in self.clients.iter_mut().flatten() {
-            let received = client.connection.received();
-            let owes = client.connection.mid_request() || client.connection.wants_write();
-            if !owes || received != client.received {
-                (client.received, client.silent_since) = (received, now);
+            let moved = client.connection.moved();
+            // What is stalled waits for us, not for the client.
+            let owes = client.connection.mid_request() && !client.connection.stalled();
+            if !(owes || client.connection.wants_write()) || moved != client.moved {
+                (client.moved, client.silent_since) = (moved, now);
             } else if now.duration_since(client.silent_since) > SILENCE_MAX {
                 tracing::info!("an NBD client said nothing for {SILENCE_MAX:?} in the middle of a request");
                 client.connection.kill(&mut self.buffers);
@@ -850,7 +890,7 @@ impl Pump {
             self.reactor.wait(&mut events, Some(Duration::from_millis(50)));
             for event in events.drain(..) {
                 if let reactor::Event::Disk { token, result } = event {
-                    self.completed(IoId(token as u32), result);
+                    self.disk_event(token, result);
                 }
             }
             self.drain();

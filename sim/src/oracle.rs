@@ -69,6 +69,8 @@ pub struct Oracle {
     volumes: BTreeMap<u32, Volume>,
     /// Volumes whose end is not answered yet: a crash may bring them back.
     going: BTreeMap<u32, Volume>,
+    /// Volumes that were found after a crash though nobody was told of them, and no flush since: they may go again.
+    tentative: BTreeSet<u32>,
     /// Volume and sector whose changes are told.
     pub watch: Option<(u32, u64)>,
     readers: Vec<Reader>,
@@ -96,8 +98,17 @@ impl Oracle {
     pub fn found(&mut self, volumes: &[u32]) -> Vec<u32> {
         let going = std::mem::take(&mut self.going);
         self.volumes.extend(going.into_iter().filter(|(id, _)| volumes.contains(id)));
-        let lost = self.volumes.keys().copied().filter(|id| !volumes.contains(id)).collect();
-        volumes.iter().for_each(|&id| self.create(id));
+        let tentative = std::mem::take(&mut self.tentative);
+        let gone = |id: &u32| !volumes.contains(id) && !tentative.contains(id);
+        let lost = self.volumes.keys().copied().filter(gone).collect();
+        self.tentative = tentative.into_iter().filter(|id| volumes.contains(id)).collect();
+        self.volumes.retain(|id, _| volumes.contains(id));
+        for &id in volumes {
+            if !self.knows(id) {
+                self.create(id);
+                self.tentative.insert(id);
+            }
+        }
         lost
     }
 
@@ -159,6 +170,7 @@ impl Oracle {
 
     /// A flush is answered.
     pub fn flushed(&mut self, mark: u64) {
+        self.tentative.clear();
         for v in self.volumes.values_mut().chain(self.going.values_mut()) {
             let Volume { cells, undecided } = v;
             undecided.retain(|sector| {

@@ -167,6 +167,9 @@ pub fn run(seed: u64) -> Result<Summary, String> {
                 let command = any_command(&mut rng, &volumes, n as u32, life * 1000 + serial);
                 let destroyed = if let Command::DestroyVolume { volume } = command { Some(volume) } else { None };
                 let creates_one = matches!(command, Command::CreateVolume { .. });
+                if talk {
+                    println!("life {life}: {command:?}");
+                }
                 let tag = world.command(command);
                 if let Some(volume) = destroyed {
                     world.oracle.destroy(volume.0);
@@ -199,7 +202,7 @@ pub fn run(seed: u64) -> Result<Summary, String> {
                     Err(why) if why.kind == braid_core::control::ErrorKind::Io && !errors_are_fine => {
                         return Err(format!("life {life}: {why:?}"));
                     }
-                    Err(_) => {}
+                    Err(_) => drop(creates.remove(&tag)),
                 }
             }
             if let Some(why) = world.wrong.first() {

@@ -77,7 +77,7 @@ impl Job {
         // Most requests are small, whatever the largest is.
         let small = rng.percent(60);
         let len = rng.between(1, if small { most.min(8) } else { most }) * unit;
-        let offset = match rng.percent(self.sequential) && *at + len <= span && *at % unit == 0 {
+        let offset = match rng.percent(self.sequential) && *at + len <= span && at.is_multiple_of(unit) {
             true => *at,
             false => rng.below((span - len) / unit + 1) * unit,
         };
@@ -134,14 +134,18 @@ pub fn any_command(rng: &mut Rng, volumes: &[(VolumeId, u64)], devices: u32, ser
         2 => Command::RenameVolume { volume, name: format!("r{serial}") },
         3 => Command::SetVolumeClass { volume, class: class(rng) },
         4 if volumes.len() > 1 => Command::DestroyVolume { volume },
-        5 => set_device("read_preferred", *rng.pick(&["0", "1"])),
-        6 => set_device(*rng.pick(&["tier.data", "tier.metadata"]), *rng.pick(&["0", "1", "2"])),
+        5 => set_device("read_preferred", word(rng, &["0", "1"])),
+        6 => set_device(word(rng, &["tier.data", "tier.metadata"]), word(rng, &["0", "1", "2"])),
         7 => Command::Checkpoint,
-        8 => set("commit_interval", *rng.pick(&["100ms", "1s", "5s"])),
-        _ => set("read_policy", *rng.pick::<&str>(&policies)),
+        8 => set("commit_interval", word(rng, &["100ms", "1s", "5s"])),
+        _ => set("read_policy", word(rng, &policies)),
     }
 }
 
 fn class(rng: &mut Rng) -> VolumeClass {
     *rng.pick(&[VolumeClass::Auto, VolumeClass::Auto, VolumeClass::Data, VolumeClass::Metadata])
+}
+
+fn word<'a>(rng: &mut Rng, words: &[&'a str]) -> &'a str {
+    words[rng.below(words.len() as u64) as usize]
 }

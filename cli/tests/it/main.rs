@@ -1,6 +1,8 @@
 //! The command line as its users see it: the real binary against a real control socket with a mocked daemon behind it.
 
+mod e2e;
 mod mock;
+mod real;
 mod tidy;
 
 use braid_host::control::api::{PoolState, ROUTES};

@@ -156,9 +156,9 @@ impl Service for Mock {
             writable_data_bytes: 1246 * GIB,
             writable_metadata_bytes: 500 * GIB,
             spilled: vec![Spill { kind: "metadata".into(), bytes: GIB, count: 1 }],
+            notes: vec![],
             problems: if bad { vec![problem] } else { vec![] },
             devices: self.devices(),
-            notes: vec![],
         }])
     }
     fn usage(&self, r: Usage) -> Result<Vec<PoolUsage>, ApiError> {

@@ -33,12 +33,16 @@ pub(super) struct Commit {
     superblock: Superblock,
     pages: PageSpace,
     root: Vec<Page>,
-    /// The checkpoint that ends the log of the run before is not durable yet: nothing may be logged.
+    /// The checkpoint that ends the log of the run before is not durable yet: nothing may be logged, and no space
+    /// handed out or discarded. A power cut would bring back maps that still refer to it.
     opening: bool,
     /// The log cannot be written any more: nothing can be promised.
     dead: bool,
     /// No room for the next checkpoint's pages: no new space is handed out.
     starved: bool,
+    /// Leaves to write at the next checkpoint, as of record `counted`.
+    dirty_leaves: u64,
+    counted: Lsn,
     log_copies: Copies,
     /// Columns of the log that got all of the group on its way so far.
     log_columns: Vec<usize>,
@@ -108,6 +112,8 @@ impl Commit {
             opening: true,
             dead: false,
             starved: false,
+            dirty_leaves: 0,
+            counted: 0,
             log_copies: Copies::default(),
             log_columns: Vec::new(),
             round: Round::Idle,
@@ -126,7 +132,7 @@ impl Commit {
     }
 
     pub(super) fn is_starved(&self) -> bool {
-        self.starved || self.dead
+        self.starved || self.dead || self.opening
     }
 
     /// What the log of the run before says may not be on stable media yet.
@@ -138,9 +144,9 @@ impl Commit {
         self.dead
     }
 
-    /// One is under way; pages come free at its end.
+    /// One is under way, and room comes to be at its end.
     pub(super) fn is_checkpointing(&self) -> bool {
-        self.starved && self.checkpoint.is_some()
+        (self.starved || self.opening) && self.checkpoint.is_some()
     }
 
     pub(super) fn generation(&self) -> u64 {
@@ -237,7 +243,8 @@ impl Engine {
                     let at = column.offset + block * PAGE;
                     self.issue_record(Owner::Log, column.device, at, bytes.clone(), forced);
                 } else {
-                    self.fail_device(column.device, IoError::Gone);
+                    // Its log ends here; the other copies say more.
+                    self.set_aside(column.device, IoError::Gone);
                 }
             }
         }
@@ -330,8 +337,7 @@ impl Engine {
                     if self.journal.written() < lsn || self.journal.is_busy() {
                         return;
                     }
-                    let (pending, all) = self.flush_devices(Owner::Flush);
-                    self.commit.round_failed = !all;
+                    let pending = self.flush_devices(Owner::Flush);
                     self.commit.round = Round::Devices(lsn, pending);
                 }
                 Round::Devices(_, 1..) => return,
@@ -371,8 +377,8 @@ impl Engine {
         }
     }
 
-    /// Asks every device with unflushed writes to flush; how many that are, and whether all of them could be asked.
-    fn flush_devices(&mut self, owner: Owner) -> (u32, bool) {
+    /// Asks every device with unflushed writes to flush; how many that are.
+    fn flush_devices(&mut self, owner: Owner) -> u32 {
         // A member that went away with unflushed writes may come back without them.
         let gone = self.pool.devices().filter(|d| d.state == DeviceState::Missing && d.is_dirty());
         let gone: Vec<DeviceId> = gone.map(|d| d.id).collect();
@@ -383,6 +389,8 @@ impl Engine {
                 false => all = false,
             }
         }
+        // There is no way back for it in this run, and one log speaks for all members.
+        self.commit.dead |= !all;
         if owner == Owner::Flush {
             self.commit.unflushed = false;
         }
@@ -391,7 +399,7 @@ impl Engine {
         for &(device, written) in &dirty {
             self.issue_simple(owner, device, DeviceOp::Flush, written, 0);
         }
-        (dirty.len() as u32, all)
+        dirty.len() as u32
     }
 
     pub(super) fn device_flushed(&mut self, io: &Io, result: Result<(), IoError>) {
@@ -419,9 +427,9 @@ impl Engine {
     }
 
     /// Whether everything in the pool has a copy elsewhere.
-    fn spares(&self, device: DeviceId) -> bool {
+    pub(super) fn spares(&self, device: DeviceId) -> bool {
         let survives = |chunk: &Chunk| {
-            let copies = (chunk.profile.facts().copies as usize).max(1);
+            let copies = chunk.profile.facts().copies.max(1);
             let other = |c: &crate::chunk::Column| c.device != device && self.pool.is_online(c.device);
             chunk.columns.chunks(copies).all(|set| set.iter().all(|c| c.device != device) || set.iter().any(other))
         };
@@ -432,11 +440,18 @@ impl Engine {
 
     fn drive_checkpoint(&mut self) {
         let Some(checkpoint) = &self.commit.checkpoint else {
-            let dirty: u64 = self.pool.volumes().map(|v| v.map.dirty.len() as u64).sum();
+            if self.commit.dead {
+                return;
+            }
+            // Maps change only with a record.
+            if self.commit.counted != self.journal.appended() {
+                self.commit.counted = self.journal.appended();
+                self.commit.dirty_leaves = self.pool.volumes().map(|v| v.map.dirty.len() as u64).sum();
+            }
             let due = self.journal.blocks_used() > self.journal.blocks() / 2
-                || dirty > self.commit.dirty_leaves_max()
+                || self.commit.dirty_leaves > self.commit.dirty_leaves_max()
                 || !self.commit.checkpoint_waiters.is_empty();
-            if due && !self.commit.dead {
+            if due {
                 self.start_checkpoint();
             }
             return;
@@ -445,13 +460,12 @@ impl Engine {
             return;
         }
         match checkpoint.step {
-            _ if checkpoint.failed => self.abandon_checkpoint(),
+            _ if checkpoint.failed || self.commit.dead => self.abandon_checkpoint(),
             Step::Pages => {
-                let (pending, all) = self.flush_devices(Owner::CheckpointFlush);
+                let pending = self.flush_devices(Owner::CheckpointFlush);
                 let checkpoint = self.commit.checkpoint.as_mut().expect("just seen");
                 checkpoint.step = Step::Flush;
                 checkpoint.copies.pending = pending;
-                checkpoint.failed |= !all;
                 if pending == 0 {
                     self.drive_checkpoint();
                 }
@@ -573,7 +587,9 @@ impl Engine {
             self.commit.pages.give_back(page);
         }
         self.commit.root = checkpoint.root;
-        self.commit.opening = false;
+        if core::mem::take(&mut self.commit.opening) {
+            self.close_empty_chunks();
+        }
         self.counters.checkpoints += 1;
         self.space.room = true;
         self.journal.checkpointed(checkpoint.first_lsn, checkpoint.log_seq);

@@ -10,7 +10,7 @@ use crate::allocator::{Hint, Tiers};
 use crate::control::{Command, ControlError, Done, ErrorKind, VolumeClass};
 use crate::device::DeviceClass;
 use crate::meta::journal::Lsn;
-use crate::meta::record::Record;
+use crate::meta::record::{Record, VOLUME_IDS_MAX};
 use crate::report::{ChunkReport, DeviceReport, PoolReport, VolumeReport};
 use crate::units::{BLOCK, DeviceId, UNIT, VolumeId};
 use crate::volume::{VOLUME_MAX, VOLUME_MIN, VOLUMES_MAX, Volume};
@@ -110,6 +110,9 @@ impl Engine {
             return Err(usage(format!("a pool has at most {VOLUMES_MAX} volumes")));
         }
         let id = VolumeId(self.pool.next_volume);
+        if id.0 >= VOLUME_IDS_MAX {
+            return Err(usage(format!("a pool can make {VOLUME_IDS_MAX} volumes in its life; make a new pool")));
+        }
         let (_, due) = self.change(true, Record::Volume { id, name, size, class })?;
         Ok((Done::Volume(id), due))
     }
@@ -279,7 +282,7 @@ fn check_size(size: u64) -> Result<(), ControlError> {
         let text = format!("a volume has {VOLUME_MIN} bytes to {} PiB, not {size} bytes", VOLUME_MAX >> 50);
         return Err(usage(text));
     }
-    if size % BLOCK != 0 {
+    if !size.is_multiple_of(BLOCK) {
         return Err(usage(format!("a volume's size is a multiple of {BLOCK} bytes; {size} is not")));
     }
     Ok(())

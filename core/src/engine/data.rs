@@ -90,7 +90,7 @@ impl Engine {
     fn read_copy(&mut self, id: u32, owner: Owner, mut set: CopySet, buf: BufRange) -> bool {
         let Engine { pool, selector, views, .. } = self;
         let chunk = pool.chunk(set.chunk).expect("maps refer to chunks that exist");
-        let copies = chunk.profile.facts().copies as usize;
+        let copies = chunk.profile.facts().copies;
         let columns = &chunk.columns[set.first as usize..set.first as usize + copies];
         let nobody = Candidate { index: 0, device: DeviceId(0), offset: 0, verdict: Verdict::Missing };
         let mut candidates = [nobody; COPIES_MAX];
@@ -123,7 +123,7 @@ impl Engine {
             record: None,
             set,
             next: None,
-            issued: self.now,
+            admitted: self.now,
         });
         true
     }
@@ -327,8 +327,8 @@ impl Engine {
             }
             for (copy, column) in columns.into_iter().flatten().enumerate() {
                 if !self.pool.is_online(column.device) {
-                    if any_online {
-                        self.fail_device(column.device, IoError::Gone);
+                    if any_online && !self.set_aside(column.device, IoError::Gone) {
+                        self.requests[id].error = Some(RequestError::Io);
                     }
                     continue;
                 }
@@ -349,32 +349,58 @@ impl Engine {
                     record: None,
                     set,
                     next: None,
-                    issued: self.now,
+                    admitted: self.now,
                 });
             }
             done += piece.len;
         }
     }
 
-    /// One copy missed a write: if another has it, the member is not trusted any more; if none has, the client hears.
+    /// One copy missed a write. What follows from that is known when all copies are back: see [`Self::judge_missed`].
     pub(super) fn copy_not_written(&mut self, id: u32, io: &Io, error: IoError) {
-        let spared = self.pool.chunk(io.set.chunk).is_some_and(|chunk| {
-            let copies = chunk.profile.facts().copies as usize;
-            let first = io.set.first as usize;
-            let set = &chunk.columns[first..first + copies];
-            set.iter().any(|c| c.device != io.device && self.pool.is_online(c.device))
-        });
-        if spared {
-            return self.fail_device(io.device, error);
+        self.requests[id].missed.push((io.device, io.set, error));
+    }
+
+    /// Copies that missed a write that others took: their members are not trusted any more. Where no copy took it, or
+    /// where the pool cannot do without the member, nobody is set aside and the client hears: the blocks hold old or
+    /// new content, as after any failed write.
+    fn judge_missed(&mut self, id: u32) {
+        let missed = core::mem::take(&mut self.requests[id].missed);
+        for &(device, set, error) in &missed {
+            let taken = self.pool.chunk(set.chunk).is_some_and(|chunk| {
+                let first = set.first as usize;
+                let columns = &chunk.columns[first..first + chunk.profile.facts().copies];
+                let same = |s: &CopySet| (s.chunk, s.first, s.offset) == (set.chunk, set.first, set.offset);
+                let missed_it = |d: DeviceId| missed.iter().any(|(device, s, _)| *device == d && same(s));
+                columns.iter().any(|c| self.pool.is_online(c.device) && !missed_it(c.device))
+            });
+            if !taken || !self.set_aside(device, error) {
+                self.requests[id].error = Some(match error {
+                    IoError::NoSpace => RequestError::NoSpace,
+                    _ => RequestError::Io,
+                });
+            }
         }
-        self.requests[id].error = Some(match error {
-            IoError::NoSpace => RequestError::NoSpace,
-            _ => RequestError::Io,
-        });
+    }
+
+    /// Stops trusting a member, unless something would have no copy left then; false when it is needed.
+    pub(super) fn set_aside(&mut self, device: DeviceId, error: IoError) -> bool {
+        let spared = self.spares(device);
+        if spared {
+            self.fail_device(device, error);
+        }
+        spared
     }
 
     /// The data is where it belongs: the map follows, then the log, then the answer.
     fn data_done(&mut self, id: u32) {
+        if !self.requests[id].missed.is_empty() {
+            self.judge_missed(id);
+        }
+        if self.commit.is_dead() {
+            // The maps in memory may know more than the log ever will: no change is safe on top of them.
+            self.requests[id].error = Some(RequestError::Io);
+        }
         let Active { request, error, .. } = &self.requests[id];
         let (request, failed) = (*request, error.is_some());
         let mut change = None;

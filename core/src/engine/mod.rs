@@ -57,6 +57,8 @@ struct Active {
     epoch: u64,
     /// Its data was written with force unit access.
     forced: bool,
+    /// Copies of a write that a device did not take.
+    missed: Vec<(DeviceId, CopySet, IoError)>,
     /// Nothing of a read's range was ever written.
     hole: bool,
     /// Scratch blocks of unaligned edges.
@@ -143,7 +145,9 @@ impl Engine {
         engine.post_views();
         // The run before may have left writes that nothing flushed.
         for id in 0..engine.pool.device_ids_end() {
-            if let Some(device) = engine.pool.device_mut(DeviceId(id as u32)) {
+            if let Some(device) = engine.pool.device_mut(DeviceId(id as u32))
+                && device.state == DeviceState::Online
+            {
                 device.written = 1;
             }
         }
@@ -181,8 +185,8 @@ impl Engine {
                 return output;
             }
             self.drive_commit();
-            self.dispatch();
-            if self.outputs.is_empty() {
+            let came_back = self.dispatch();
+            if self.outputs.is_empty() && !came_back {
                 return Output::Idle { until: self.commit_deadline() };
             }
         }
@@ -230,6 +234,7 @@ impl Engine {
             pending: 0,
             phase: Phase::Data,
             error: None,
+            missed: Vec::new(),
             epoch,
             forced: false,
             hole: false,
@@ -323,14 +328,14 @@ impl Engine {
 
     /// Hands an I/O to its device's queue.
     fn issue(&mut self, io: Io) {
-        let device = io.device;
+        let (device, interactive) = (io.device, io.owner.is_interactive());
         if let Some(view) = self.views.get_mut(device.index()) {
             match io.op {
                 DeviceOp::Read => {
-                    view.admitted(self.now, io.offset, io.len, true);
+                    view.admitted(self.now, io.offset, io.len, interactive);
                     self.selector.read_admitted(io.len);
                 }
-                DeviceOp::Write { .. } => view.admitted(self.now, io.offset, io.len, true),
+                DeviceOp::Write { .. } => view.admitted(self.now, io.offset, io.len, interactive),
                 _ => {}
             }
         }
@@ -339,29 +344,43 @@ impl Engine {
         if queue.is_empty() {
             self.touched.push(device);
         }
-        queue.admit(id);
+        queue.admit(id, &self.ios[id.0]);
     }
 
     fn issue_simple(&mut self, owner: Owner, device: DeviceId, op: DeviceOp, offset: u64, len: u64) {
         let buf = BufRange { buf: NO_BUF, offset: 0, len: 0 };
-        let (set, issued) = (CopySet::default(), self.now);
-        self.issue(Io { owner, op, device, offset, len, buf, record: None, set, next: None, issued });
+        let (set, admitted) = (CopySet::default(), self.now);
+        self.issue(Io { owner, op, device, offset, len, buf, record: None, set, next: None, admitted });
     }
 
     fn issue_record(&mut self, owner: Owner, device: DeviceId, offset: u64, record: Arc<[u8]>, fua: bool) {
         let (len, buf) = (record.len() as u64, BufRange { buf: NO_BUF, offset: 0, len: 0 });
-        let (op, set, issued) = (DeviceOp::Write { fua }, CopySet::default(), self.now);
-        self.issue(Io { owner, op, device, offset, len, buf, record: Some(record), set, next: None, issued });
+        let (op, set, admitted) = (DeviceOp::Write { fua }, CopySet::default(), self.now);
+        self.issue(Io { owner, op, device, offset, len, buf, record: Some(record), set, next: None, admitted });
     }
 
-    /// Ends a batch: neighbours join and commands leave.
-    fn dispatch(&mut self) {
+    /// Ends a batch: neighbours join and commands leave. What still waits for a member that is not used any more comes
+    /// back at once; says whether there was any.
+    fn dispatch(&mut self) -> bool {
+        let mut came_back = false;
         while let Some(device) = self.touched.pop() {
-            let Engine { queues, ios, outputs, pool, limits, now, .. } = self;
+            if !self.pool.is_online(device) {
+                for id in self.queues[device.index()].take_waiting() {
+                    let io = self.ios.remove(id.0);
+                    if let (Some(view), DeviceOp::Read | DeviceOp::Write { .. }) =
+                        (self.views.get_mut(device.index()), io.op)
+                    {
+                        view.completed_other(self.now, io.owner.is_interactive());
+                    }
+                    self.retire(io, Err(IoError::Gone));
+                    came_back = true;
+                }
+                continue;
+            }
+            let Engine { queues, ios, outputs, pool, limits, .. } = self;
             let counters = &mut pool.device_mut(device).expect("I/Os go to members").counters;
             queues[device.index()].dispatch(ios, limits, |id, len, ios| {
-                let head = &mut ios[id.0];
-                head.issued = *now;
+                let head = &ios[id.0];
                 let (op, offset) = (head.op, head.offset);
                 let mut members = 1;
                 let mut next = head.next;
@@ -383,12 +402,13 @@ impl Engine {
                 outputs.push_back(Output::Issue(Dispatch { id, device, op, offset, len }));
             });
         }
+        came_back
     }
 
     fn complete(&mut self, id: IoId, result: Result<(), IoError>) {
         let head = self.ios.get(id.0).expect("a completion names a dispatch in flight");
-        let (device, op, offset, issued) = (head.device, head.op, head.offset, head.issued);
-        let latency = self.now.since(issued);
+        let (device, op, offset) = (head.device, head.op, head.offset);
+        let latency = self.now.since(head.admitted);
         let queue = &mut self.queues[device.index()];
         queue.in_flight -= 1;
         if !queue.is_empty() {
@@ -408,17 +428,20 @@ impl Engine {
                 self.commit.unflushed = true;
             }
         }
-        let mut next = Some(id);
+        let (mut next, mut is_head) = (Some(id), true);
         while let Some(id) = next {
             let io = self.ios.remove(id.0);
             next = io.next;
+            let interactive = io.owner.is_interactive();
             if let Some(view) = self.views.get_mut(device.index()) {
                 match op {
-                    DeviceOp::Read if result.is_ok() => view.completed_read(self.now, latency, true),
-                    DeviceOp::Read | DeviceOp::Write { .. } => view.completed_other(self.now, true),
+                    // One command, one measurement, however many I/Os it served.
+                    DeviceOp::Read if result.is_ok() && is_head => view.completed_read(self.now, latency, interactive),
+                    DeviceOp::Read | DeviceOp::Write { .. } => view.completed_other(self.now, interactive),
                     _ => {}
                 }
             }
+            is_head = false;
             self.retire(io, result);
         }
     }

@@ -75,7 +75,6 @@ impl Engine {
         for chunk in self.pool.chunks().filter(|c| c.kind != ChunkType::System && c.free_units() > 0) {
             self.space.open[chunk.kind as usize].push(chunk.id);
         }
-        self.close_empty_chunks();
     }
 
     /// Gives a unit of a volume a place; false when there is none.
@@ -173,7 +172,7 @@ impl Engine {
         if self.commit.is_dead() {
             self.requests[id].error = Some(RequestError::Io);
             self.reply(id);
-        } else if self.space.is_waiting() || self.close_spare_chunks() || self.commit.is_checkpointing() {
+        } else if self.commit.is_checkpointing() || self.space.is_waiting() || self.close_spare_chunks() {
             self.space.leave(self.requests[id].epoch);
             self.space.starved.push(id);
         } else {
@@ -181,6 +180,19 @@ impl Engine {
             self.requests[id].error = Some(RequestError::NoSpace);
             self.reply(id);
         }
+    }
+
+    /// What waits to come free, in words: for tests and for a developer's log.
+    pub fn space_state(&self) -> alloc::string::String {
+        let Space { epoch, present, retired, starved, closing, .. } = &self.space;
+        let front = retired.front().map(|r| (r.epoch, r.lsn));
+        let (stable, appended) = (self.journal.stable(), self.journal.appended());
+        alloc::format!(
+            "epoch {epoch}, present {present:?}, {} retired from {front:?}, {} starved, closing {closing:?}, stable \
+             {stable} of {appended}",
+            retired.len(),
+            starved.len(),
+        )
     }
 
     pub(super) fn unstarve(&mut self, id: u32) {
@@ -227,11 +239,13 @@ impl Engine {
         if !self.space.is_waiting() && self.space.starved.is_empty() {
             return;
         }
-        self.space.turn();
         let stable = self.journal.stable();
-        let (mut any, epoch) = (false, self.space.epoch);
-        while let Some(r) = self.space.retired.front() {
-            if r.lsn > stable || epoch < r.epoch + 2 {
+        let mut any = false;
+        loop {
+            self.space.turn();
+            let epoch = self.space.epoch;
+            let is_free = |r: &Retired| r.lsn <= stable && epoch >= r.epoch + 2;
+            if !self.space.retired.front().is_some_and(is_free) {
                 break;
             }
             let entry = self.space.retired.pop_front().expect("just seen").entry;
@@ -257,7 +271,7 @@ impl Engine {
     }
 
     /// Empty chunks go back to the devices, but one of each type stays for the next write: making chunks is work.
-    fn close_empty_chunks(&mut self) {
+    pub(super) fn close_empty_chunks(&mut self) {
         self.close_chunks(1);
     }
 

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -84,7 +84,7 @@ pub fn plan(new: &NewPool) -> Result<Plan, ControlError> {
     let usage = |message| ControlError::new(ErrorKind::Usage, message);
     crate::names::check_pool(&new.name).map_err(usage)?;
     for (what, profile) in [("data", new.data), ("metadata", new.metadata)] {
-        let (need, have) = (profile.facts().devs_min as usize, new.devices.len());
+        let (need, have) = (profile.facts().devs_min, new.devices.len());
         if have < need {
             let devices = if have == 1 { "device" } else { "devices" };
             return Err(usage(format!(
@@ -189,7 +189,7 @@ fn add_chunk(pool: &mut Pool, kind: ChunkType) -> Result<Chunk, ControlError> {
             ChunkType::Metadata => "metadata",
             ChunkType::System => "the pool's own records",
         };
-        let text = format!("no room for {what} ({}): {no}", pool.profiles[kind as usize].name().to_string());
+        let text = format!("no room for {what} ({}): {no}", pool.profiles[kind as usize].name());
         ControlError::new(ErrorKind::NoSpace, text)
     })?;
     pool.apply(Record::ChunkAdd(Box::new(chunk.clone()))).expect("a planned chunk fits");

@@ -18,6 +18,8 @@ use crate::volume::{Entry, VOLUME_MAX};
 pub const DEVICES_MAX: u32 = 65_536;
 /// Ids of chunks are below: 30 bits of a map entry.
 pub const CHUNKS_MAX: u32 = 1 << 30;
+/// Ids of volumes are below, those of volumes that are gone included.
+pub const VOLUME_IDS_MAX: u32 = 1 << 20;
 /// Units of a chunk are below: 18 bits of a map entry.
 const UNITS_MAX: u32 = 1 << 18;
 /// Longest remembered path; longer ones are cut.
@@ -185,7 +187,7 @@ fn check(fine: bool) -> Result<(), Malformed> {
 fn volume_id(r: &mut Reader<'_>) -> Result<VolumeId, Malformed> {
     let id = r.u32()?;
     // The map of volumes is a table: an id off a damaged disk must not size it.
-    check(id < 1 << 24)?;
+    check(id < VOLUME_IDS_MAX)?;
     Ok(VolumeId(id))
 }
 
@@ -240,7 +242,7 @@ pub(crate) fn decode_chunk(r: &mut Reader<'_>) -> Result<Chunk, Malformed> {
     let (stripe, length) = (r.u64()?, r.u64()?);
     let count = usize::from(r.u16()?);
     let facts = profile.facts();
-    let wide = facts.devs_min as usize * facts.dev_stripes as usize;
+    let wide = facts.devs_min * facts.dev_stripes;
     check(count >= wide.max(1) && count <= COLUMNS_MAX)?;
     check(stripe.is_multiple_of(UNIT) && stripe != 0 && stripe <= CHUNK_MAX)?;
     check(length.is_multiple_of(UNIT) && length != 0 && length <= CHUNK_MAX)?;

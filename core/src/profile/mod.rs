@@ -124,6 +124,11 @@ impl Profile {
         Profile::ALL.into_iter().find(|profile| profile.name() == name)
     }
 
+    /// What a pool of so many devices gets for data and for metadata when nobody said: two copies, of metadata always.
+    pub fn usual(devices: usize) -> [Profile; 2] {
+        if devices > 1 { [Profile::Raid1, Profile::Raid1] } else { [Profile::Single, Profile::Dup] }
+    }
+
     /// Whether volumes can live on it. Parity profiles are known to the allocator only: without a log of their
     /// stripes in flight, a crash could cost data that nobody was writing.
     pub fn carries_data(self) -> bool {

@@ -69,8 +69,9 @@ pub(crate) struct Io {
     pub(crate) set: CopySet,
     /// The next I/O of the command.
     pub(crate) next: Option<IoId>,
-    /// When its command was dispatched; only the first I/O's is looked at.
-    pub(crate) issued: Instant,
+    /// When it joined the queue. Of a command the first I/O's counts: the published policies measure requests after
+    /// merging, from their creation, so that waiting here is part of it.
+    pub(crate) admitted: Instant,
 }
 
 /// The candidate set an I/O belongs to, and which of it failed already.
@@ -89,18 +90,34 @@ pub(crate) struct CopySet {
 
 #[derive(Default)]
 pub(crate) struct DeviceQueue {
-    waiting: Vec<IoId>,
+    /// With their keys beside them: sorting looks at nothing else.
+    waiting: Vec<(Key, IoId)>,
+    /// How many of those came with an earlier batch.
+    settled: usize,
     /// Commands in flight.
     pub(crate) in_flight: u32,
 }
 
+impl Owner {
+    /// A client is behind it, now: checkpoints and discards don't count where policies look at load.
+    pub(crate) fn is_interactive(self) -> bool {
+        matches!(self, Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) | Owner::Log)
+    }
+}
+
 impl DeviceQueue {
-    pub(crate) fn admit(&mut self, io: IoId) {
-        self.waiting.push(io);
+    pub(crate) fn admit(&mut self, id: IoId, io: &Io) {
+        self.waiting.push((sort_key(io), id));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// Everything that has not left yet.
+    pub(crate) fn take_waiting(&mut self) -> impl Iterator<Item = IoId> + use<> {
+        self.settled = 0;
+        core::mem::take(&mut self.waiting).into_iter().map(|(_, id)| id)
     }
 
     /// Joins neighbours and hands out the first I/O of each command that may leave now.
@@ -110,16 +127,17 @@ impl DeviceQueue {
         limits: &Limits,
         mut leave: impl FnMut(IoId, u64, &mut Slab<Io>),
     ) {
-        if self.waiting.len() > 1 {
-            // Stable: I/Os that cannot join stay in the order they came.
-            self.waiting.sort_by_key(|&id| sort_key(&ios[id.0]));
+        // Neighbours are looked for within the batch. What waited before it stays in front: a line that is sorted anew
+        // at each turn would keep writes and flushes behind reads for as long as reads come.
+        if self.waiting.len() > self.settled + 1 {
+            self.waiting[self.settled..].sort_by_key(|&(key, _)| key);
         }
         let mut taken = 0;
         while taken < self.waiting.len() && self.in_flight < limits.depth {
-            let head = self.waiting[taken];
+            let (_, head) = self.waiting[taken];
             let (mut tail, mut len, mut segments) = (head, ios[head.0].len, 1);
             taken += 1;
-            while let Some(&next) = self.waiting.get(taken) {
+            while let Some(&(_, next)) = self.waiting.get(taken) {
                 let (a, b) = (&ios[tail.0], &ios[next.0]);
                 if !joins(a, b) || len + b.len > limits.max_bytes || segments == limits.max_segments {
                     break;
@@ -132,10 +150,14 @@ impl DeviceQueue {
             leave(head, len, ios);
         }
         self.waiting.drain(..taken);
+        self.settled = self.waiting.len();
     }
 }
 
-fn sort_key(io: &Io) -> (u8, u64) {
+/// Kind of command, then place.
+type Key = (u8, u64);
+
+fn sort_key(io: &Io) -> Key {
     match io.op {
         DeviceOp::Read => (0, io.offset),
         DeviceOp::Write { fua: false } => (1, io.offset),

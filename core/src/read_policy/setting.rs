@@ -73,15 +73,34 @@ impl ReadPolicy {
         }
     }
 
-    /// All policies, the one in force in brackets and with its value; the others with the shape of theirs.
-    pub fn show(current: ReadPolicy) -> String {
-        let words = ReadPolicy::ALL.map(|policy| match policy {
-            _ if policy.name() == current.name() => format!("[{}]", current.value()),
+    /// All policies, the one in force with its value; the others with the shape of theirs.
+    pub fn choices(current: ReadPolicy) -> [String; 9] {
+        ReadPolicy::ALL.map(|policy| match policy {
+            _ if policy.name() == current.name() => current.value(),
             ReadPolicy::Devid(_) => "devid:N".to_string(),
             ReadPolicy::RoundRobin { .. } => "round-robin:BYTES".to_string(),
             _ => policy.value(),
-        });
+        })
+    }
+
+    /// As [`choices`](Self::choices) on one line, the one in force in brackets.
+    pub fn show(current: ReadPolicy) -> String {
+        let value = current.value();
+        let words = ReadPolicy::choices(current).map(|word| if word == value { format!("[{word}]") } else { word });
         words.join(" ")
+    }
+
+    /// The one device that it reads from while it can.
+    pub fn device(self) -> Option<DeviceId> {
+        match self {
+            ReadPolicy::Devid(device) => Some(device),
+            _ => None,
+        }
+    }
+
+    /// Whether it does nothing until some device is flagged `read_preferred`.
+    pub fn needs_preferred(self) -> bool {
+        self == ReadPolicy::Device
     }
 
     /// The policy of this word, with a sentence when the value was adjusted. White space around it is ignored.

@@ -51,9 +51,8 @@ fn row_1_1_pid() {
     };
     assert_eq!(picks(&[1000, 1001, 1002], &[1, 2]), [0, 1, 0]);
     assert_eq!(picks(&[1000, 1001, 1002, 1003], &[1, 2, 3]), [1, 2, 0, 1]);
-    // raid10, four stripes: element 3 of two pairs starts at this stripe.
-    let (element, pairs) = (64 * KIB * 3 / STRIP, 2);
-    let first = (element % pairs * 2) as usize;
+    // raid10, four stripes, offset 64K*3: element 3, two pairs, so the pair starts at stripe (3 % 2) * 2.
+    let first = 2;
     assert_eq!(first + picks(&[7], &[3, 4])[0], 3);
 }
 

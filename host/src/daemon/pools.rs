@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::SystemTime;
 
-use braid_core::allocator::Hint;
+use braid_core::allocator::{Hint, Mode};
 use braid_core::control::Command;
 use braid_core::meta::format::{self, NewPool};
 use braid_core::meta::superblock::{self, SLOTS, SUPERBLOCK_SIZE, Superblock};
@@ -141,7 +141,7 @@ impl Daemon {
         let (name, uuid) = (new.name.clone(), new.uuid);
         let paths: Vec<PathBuf> = claimed.iter().filter_map(|c| spec_path(&c.spec)).map(Path::to_owned).collect();
         let members = claimed.into_iter().enumerate().map(|(i, c)| (DeviceId(i as u32 + 1), c)).collect();
-        if let Err(why) = self.open_pool(&name, uuid, members, Setup::Create(new)) {
+        if let Err(why) = self.open_pool(&name, uuid, members, Setup::Create(new), false) {
             // Nothing half made: what was written of it before it failed is taken back.
             paths.iter().for_each(|p| drop(wipe(p, uuid)));
             return Err(ApiError::failed("pool.create_failed", format!("making pool {name} failed: {why}")));
@@ -272,6 +272,7 @@ impl Daemon {
         uuid: Uuid,
         members: Vec<(DeviceId, Claimed)>,
         setup: Setup,
+        degraded: bool,
     ) -> Result<Arc<OpenPool>, String> {
         let mut facts = BTreeMap::new();
         let mut identities = Vec::new();
@@ -291,6 +292,7 @@ impl Daemon {
             reactor: self.config.reactor,
             memory: self.config.memory,
             boot: self.boot,
+            degraded,
             on_event: Box::new(move |event| narrator.tell(&events, &event)),
         };
         let pump = PumpHandle::start(options, disks, setup)?;
@@ -448,7 +450,11 @@ impl Daemon {
                 found.state = PoolState::Degraded;
                 found.missing = missing.len() as u32;
                 let ids: Vec<String> = missing.iter().map(ToString::to_string).collect();
-                notes.push(format!("device {} is missing", ids.join(" ")));
+                notes.push(format!(
+                    "device {} is missing; what is written without it leaves it out of date, and this version cannot \
+                     bring it up to date again",
+                    ids.join(" ")
+                ));
                 // What was seen of damaged devices may be what is missing here.
                 notes.extend(problems.iter().cloned());
             }
@@ -459,7 +465,7 @@ impl Daemon {
             }
         }
         if open && !request.dry_run && found.state != PoolState::Unavailable {
-            match self.import_group(group, request.rename.as_deref()) {
+            match self.import_group(group, request.rename.as_deref(), request.force) {
                 Ok(pool) => {
                     found.imported = true;
                     found.name.clone_from(&pool.name);
@@ -486,7 +492,7 @@ impl Daemon {
     }
 
     /// Claims the members and opens the pool.
-    fn import_group(&self, group: &Group, rename: Option<&str>) -> Result<Arc<OpenPool>, String> {
+    fn import_group(&self, group: &Group, rename: Option<&str>, degraded: bool) -> Result<Arc<OpenPool>, String> {
         let name = rename.unwrap_or(&group.name);
         if let Ok(open) = self.pools.get(name) {
             return Err(format!("a pool named {name} is open already ({})", open.uuid));
@@ -510,7 +516,7 @@ impl Daemon {
             superblocks.push(Superblock { name: name.into(), ..*now });
             members.push((*id, Claimed { spec, path, identity, disk: Some(disk), facts }));
         }
-        let pool = self.open_pool(name, group.uuid, members, Setup::Import(superblocks))?;
+        let pool = self.open_pool(name, group.uuid, members, Setup::Import(superblocks), degraded)?;
         let message = format!("pool {name} was opened from {}", devices_word(group.members.len()));
         self.events.tell(Severity::Info, Some(name), "pool.opened", message);
         Ok(pool)
@@ -536,7 +542,7 @@ impl Daemon {
                 None => Err(format!("none of its devices was found ({})", problems_or(&search, "nothing is there"))),
                 Some(group) => match &group.obstacle {
                     Some(obstacle) => Err(obstacle.clone()),
-                    None => self.import_group(&group, None),
+                    None => self.import_group(&group, None, false),
                 },
             };
             match result {
@@ -754,8 +760,9 @@ fn new_pool(request: &CreatePool, claimed: &[Claimed]) -> Result<(NewPool, Vec<S
             ApiError::usage("profile.unknown", format!("there is no {what} profile '{}'", spec.profile))
         }),
     };
-    let data = profile("data", &request.data, if count > 1 { Profile::Raid1 } else { Profile::Single })?;
-    let metadata = profile("metadata", &request.metadata, if count > 1 { Profile::Raid1 } else { Profile::Dup })?;
+    let [usual_data, usual_metadata] = Profile::usual(count);
+    let data = profile("data", &request.data, usual_data)?;
+    let metadata = profile("metadata", &request.metadata, usual_metadata)?;
     for p in [data, metadata].iter().filter(|p| !p.carries_data()) {
         notes.push(format!(
             "profile {}: chunks are placed, volumes cannot be made yet; parity I/O is not there",
@@ -812,7 +819,7 @@ fn new_pool(request: &CreatePool, claimed: &[Claimed]) -> Result<(NewPool, Vec<S
     for (name, value) in &properties {
         notes.extend(trial.set(name, value)?);
     }
-    if let braid_core::read_policy::ReadPolicy::Devid(id) = trial.read_policy
+    if let Some(id) = trial.read_policy.device()
         && id.index() > count
     {
         return Err(ApiError::usage(
@@ -827,8 +834,8 @@ fn new_pool(request: &CreatePool, claimed: &[Claimed]) -> Result<(NewPool, Vec<S
 fn prefer_classes(request: &CreatePool, devices: &mut [format::NewDevice]) -> Result<(), ApiError> {
     for (is_data, spec) in [(true, &request.data), (false, &request.metadata)] {
         let Some(spec) = spec.as_ref().filter(|s| !s.classes.is_empty()) else { continue };
-        if request.mode.as_deref().is_some_and(|m| m != "tiers") {
-            let message = format!("{spec}: classes of a profile need allocation mode tiers");
+        if request.mode.as_deref().is_some_and(|m| Mode::parse(m) != Some(Mode::default())) {
+            let message = format!("{spec}: classes of a profile need allocation mode {}", Mode::default().name());
             return Err(ApiError::usage("profile.classes_need_tiers", message));
         }
         if let Some(none) = spec.classes.iter().find(|c| !devices.iter().any(|d| d.class.name() == *c)) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use braid_core::allocator::{Hint, Mode};
 use braid_core::control::{Command, Done, VolumeClass};
 use braid_core::properties::Properties;
-use braid_core::read_policy::{ROUND_ROBIN_BYTES_DEFAULT, ReadPolicy};
+use braid_core::read_policy::ReadPolicy;
 use braid_core::report::{DeviceReport, PoolReport};
 use braid_core::units::DeviceId;
 use braid_core::{ChunkType, DeviceClass, DeviceState};
@@ -61,18 +61,8 @@ fn of_pool(report: &PoolReport) -> Vec<Property> {
     all
 }
 
-/// All read policies, the current one with its value and the others with the shape of theirs.
 fn policy_choices(current: &str) -> Vec<String> {
-    let name = current.split(':').next().unwrap_or(current);
-    ReadPolicy::ALL
-        .iter()
-        .map(|policy| match policy {
-            _ if policy.name() == name => current.to_string(),
-            ReadPolicy::Devid(_) => "devid:N".into(),
-            ReadPolicy::RoundRobin { .. } => format!("round-robin:{ROUND_ROBIN_BYTES_DEFAULT}"),
-            _ => policy.value(),
-        })
-        .collect()
+    ReadPolicy::parse(current).map(|(policy, _)| ReadPolicy::choices(policy).into()).unwrap_or_default()
 }
 
 fn of_device(device: &DeviceReport, hint: Hint, path: &str) -> Vec<Property> {
@@ -277,18 +267,15 @@ impl Daemon {
     }
 
     fn check_policy(&self, report: &PoolReport, policy: ReadPolicy, notes: &mut Vec<String>) -> Result<(), ApiError> {
-        match policy {
-            ReadPolicy::Devid(id) => {
-                let device = report.devices.iter().find(|d| d.id == id);
-                let device = device.ok_or_else(|| ApiError::no_device(&report.name, id.0))?;
-                if device.state != DeviceState::Online {
-                    notes.push(format!("device {id} is {}: until it is back, others are read", device.state.name()));
-                }
+        if let Some(id) = policy.device() {
+            let device = report.devices.iter().find(|d| d.id == id);
+            let device = device.ok_or_else(|| ApiError::no_device(&report.name, id.0))?;
+            if device.state != DeviceState::Online {
+                notes.push(format!("device {id} is {}: until it is back, others are read", device.state.name()));
             }
-            ReadPolicy::Device if !report.devices.iter().any(|d| d.read_preferred) => {
-                notes.push("no device is preferred yet; say which: braid device set read_preferred=on".into());
-            }
-            _ => {}
+        }
+        if policy.needs_preferred() && !report.devices.iter().any(|d| d.read_preferred) {
+            notes.push("no device is preferred yet; say which: braid device set read_preferred=on".into());
         }
         Ok(())
     }

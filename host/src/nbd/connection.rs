@@ -212,6 +212,7 @@ pub struct Connection {
     /// How much the next recv may take.
     recv_len: usize,
     received: u64,
+    sent_ever: u64,
     slots: Vec<Slot>,
     free: Vec<u16>,
     with_engine: usize,
@@ -242,6 +243,7 @@ impl Connection {
             stalled: false,
             recv_len: RECV_MAX,
             received: 0,
+            sent_ever: 0,
             slots: Vec::new(),
             free: Vec::new(),
             with_engine: 0,
@@ -291,15 +293,15 @@ impl Connection {
                 Life::Dead => true,
             }
     }
-    /// A request has begun and is not complete. When this holds and [`Connection::received`] stands still for long,
+    /// A request has begun and is not complete. When this holds and [`Connection::moved`] stands still for long,
     /// the client is holding memory for nothing.
     pub fn mid_request(&self) -> bool {
         let begun = matches!(self.state, State::Payload { .. } | State::Swallow { .. }) || !self.pending.is_empty();
         self.life == Life::Serving && begun
     }
-    /// Bytes received, ever.
-    pub fn received(&self) -> u64 {
-        self.received
+    /// Bytes received and sent, ever: while it grows, the client is there.
+    pub fn moved(&self) -> u64 {
+        self.received.saturating_add(self.sent_ever)
     }
 
     /// Ends it at once; replies that are still due only free their memory.
@@ -886,6 +888,7 @@ impl Connection {
 
     /// `n` more bytes are sent.
     fn advance(&mut self, n: usize, buffers: &mut Buffers) {
+        self.sent_ever = self.sent_ever.saturating_add(n as u64);
         let mut n = n;
         while let Some(&piece) = self.pieces.front() {
             let len = match piece {

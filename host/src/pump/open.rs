@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::time::Instant as Clock;
 
-use braid_core::Engine;
 use braid_core::meta::assembly::{Assembly, MetaRead, Step};
 use braid_core::meta::format::{self, NewPool, Place};
 use braid_core::meta::superblock::{self, Superblock};
 use braid_core::request::{DeviceOp, IoError};
 use braid_core::units::{DeviceId, Instant};
+use braid_core::{DeviceState, Engine};
 
 use super::{ARENA, Inbox, MEMORY_MIN, Opened, Options, Pump, Setup};
 use crate::aligned::AlignedBox;
@@ -50,6 +50,16 @@ impl Pump {
                 }
             }
         };
+        let absent = opened.pool().devices().filter(|d| d.state == DeviceState::Missing);
+        let names: Vec<String> = absent.map(|d| format!("device {} (last seen at {})", d.id, d.path)).collect();
+        if !names.is_empty() && !options.degraded {
+            return Err(format!(
+                "pool {:?} lacks {}; connect it, or use -f to open the pool without it: what it misses then cannot be \
+                 made up in this version",
+                opened.pool().name,
+                names.join(" and ")
+            ));
+        }
         let told = Opened {
             missing: opened.missing.clone(),
             forgotten: opened.forgotten,
@@ -57,7 +67,7 @@ impl Pump {
         };
         let started = Clock::now();
         let engine = Engine::new(*opened, Instant(0), options.boot);
-        let inbox = Inbox { messages: Default::default(), waker: reactor.waker() };
+        let inbox = Inbox { messages: Some(Vec::new()).into(), waker: reactor.waker() };
         let pump = Pump {
             engine,
             reactor,

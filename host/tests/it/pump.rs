@@ -15,7 +15,7 @@ use braid_host::reactor::Choice;
 const BOOT: Uuid = Uuid([9; 16]);
 
 fn options(reactor: Choice) -> Options {
-    Options { reactor, memory: 128 << 20, boot: BOOT, on_event: Box::new(|_| ()) }
+    Options { reactor, memory: 128 << 20, boot: BOOT, degraded: false, on_event: Box::new(|_| ()) }
 }
 
 fn disk(path: &Path, create_size: Option<u64>) -> Disk {

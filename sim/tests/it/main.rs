@@ -9,7 +9,17 @@ use braid_sim::swarm;
 
 /// `BRAID_SEED=n` runs one; `BRAID_SEEDS=n` so many in place of the usual number.
 #[test]
-fn swarm_of_seeds() {
+fn swarm_of_even_seeds() {
+    swarm_of_seeds(0);
+}
+
+#[test]
+fn swarm_of_odd_seeds() {
+    swarm_of_seeds(1);
+}
+
+/// Two tests, for two cores.
+fn swarm_of_seeds(parity: u64) {
     let number = |name: &str| std::env::var(name).ok().map(|n| n.parse::<u64>().expect("a number"));
     let seeds = match number("BRAID_SEED") {
         Some(seed) => seed..seed + 1,
@@ -17,7 +27,7 @@ fn swarm_of_seeds() {
     };
     let mut failed = Vec::new();
     let (mut answered, mut crashes) = (0, 0);
-    for seed in seeds {
+    for seed in seeds.filter(|seed| seed % 2 == parity) {
         match catch_unwind(AssertUnwindSafe(|| swarm::run(seed))) {
             Ok(Ok(summary)) => (answered, crashes) = (answered + summary.answered, crashes + summary.crashes),
             Ok(Err(why)) => failed.push((seed, why)),
