@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, RwLock};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use braid_core::allocator::Hint;
 use braid_core::control::Command;
@@ -25,6 +25,10 @@ use crate::backend::{self, Disk, DiskSpec, Facts, OpenError, OpenOptions, sysfs_
 use crate::control::api::*;
 use crate::control::{check, size};
 use crate::pump::{self, PumpHandle, Setup};
+
+/// How long members of a known pool may be in use before that is an error: a ring outlives its killed process by a
+/// moment, and keeps the files that were registered with it, and their locks.
+const CLAIM_WITHIN: Duration = Duration::from_secs(5);
 
 /// A device that was claimed.
 struct Claimed {
@@ -493,10 +497,18 @@ impl Daemon {
         }
         let mut members = Vec::new();
         let mut superblocks = Vec::new();
+        let patience = Instant::now() + CLAIM_WITHIN;
         for (id, found) in &group.members {
             let spec = DiskSpec::Path(found.path.clone());
             let options = OpenOptions { direct: self.config.direct, ..OpenOptions::default() };
-            let (disk, facts) = backend::open(&spec, options).map_err(|e| discover::with_source(&e))?;
+            let (disk, facts) = loop {
+                match backend::open(&spec, options) {
+                    Err(backend::OpenError::Busy(..)) if Instant::now() < patience => {
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                    result => break result.map_err(|e| discover::with_source(&e))?,
+                }
+            };
             let path = found.path.display().to_string();
             // Between the look and the claim someone may have been here.
             let Look::Member(now, _) = discover::look(&disk, &path) else {
