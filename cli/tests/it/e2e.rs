@@ -20,7 +20,7 @@ const BLOCK: u64 = 4096;
 /// Every eight bytes say their own position and the generation that wrote them.
 fn stamp(buffer: &mut [u8], offset: u64, generation: u8) {
     for (i, word) in buffer.chunks_exact_mut(8).enumerate() {
-        word.copy_from_slice(&(offset + 8 * i as u64 | u64::from(generation) << 56).to_le_bytes());
+        word.copy_from_slice(&((offset + 8 * i as u64) | (u64::from(generation) << 56)).to_le_bytes());
     }
 }
 
