@@ -43,6 +43,15 @@ pub struct Stream {
     permit: Option<Permit>,
 }
 
+impl Drop for Stream {
+    /// Hangs up. Closing alone does not while a ring still holds the file for a receive that it has not let go of, and
+    /// a client that waits for the end after DISC would wait for ever.
+    fn drop(&mut self) {
+        // SAFETY: a descriptor that we own; the worst is ENOTCONN.
+        unsafe { libc::shutdown(self.fd.as_raw_fd(), libc::SHUT_RDWR) };
+    }
+}
+
 impl Stream {
     /// In the clear.
     pub fn plain(fd: impl Into<OwnedFd>) -> Self {
