@@ -429,8 +429,10 @@ impl Connection {
                     return status;
                 }
             }
-            if n < room && !self.stream.is_tls() {
-                // The socket gave less than there was room for: it is empty, and asking again would only say so.
+            let waits_for_payload = matches!(self.state, State::Payload { .. });
+            if n < room && !waits_for_payload && !self.stream.is_tls() {
+                // The socket gave less than there was room for: it is empty, and asking again would only say so. In the
+                // middle of a payload the client is still sending, and asking again is cheaper than a sleep.
                 return Status::Idle;
             }
             quota = quota.saturating_sub(n);
