@@ -637,26 +637,6 @@ fn old_samples_leave_the_window_when_new_ones_come() {
     assert_eq!((window.mean_ns(), window.service_ns(), window.floor_ns()), (100 * US, 100 * US, 100 * US));
 }
 
-/// `cargo test -p braid-core --release -- --ignored --nocapture cost_of_a_choice`
-#[test]
-#[ignore = "a measurement"]
-fn cost_of_a_choice() {
-    let (candidates, mut views) = totals(&[(10 * MS, 10), (20 * MS, 10)]);
-    (1..=2).for_each(|id| views[id].completed_read(Instant(0), id as u64 * 100 * US, true));
-    for policy in ReadPolicy::ALL {
-        let (mut selector, rounds) = (Selector::new(policy), 20_000_000u64);
-        let began = std::time::Instant::now();
-        let mut sum = 0;
-        for i in 0..rounds {
-            let ask = by(i as u32);
-            sum += core::hint::black_box(selector.choose(Instant(i), &ask, core::hint::black_box(&candidates), &views))
-                .map_or(0, |choice| choice.index);
-        }
-        let ns = began.elapsed().as_nanos() as u64 * 10 / rounds;
-        std::println!("{:16} {}.{} ns per choice ({sum})", policy.name(), ns / 10, ns % 10);
-    }
-}
-
 #[test]
 fn names_are_unique() {
     let names: alloc::collections::BTreeSet<String> = Reason::ALL.iter().map(|reason| reason.name().into()).collect();

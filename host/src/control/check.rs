@@ -6,7 +6,10 @@
 
 use super::api::{ApiError, CreatePool, CreateVolume, ProfileSpec, RenameVolume, ResizeVolume, SetProperties, Target};
 use super::size;
+use braid_core::DeviceClass;
+use braid_core::meta::record;
 use braid_core::units::{BLOCK, round_up};
+use braid_core::volume::VOLUME_MAX;
 use std::collections::BTreeSet;
 
 /// Profiles and the fewest devices each needs, in the order of the documentation.
@@ -44,11 +47,11 @@ pub const TIER_TYPES: &[&str] = &["data", "metadata", "system"];
 /// What a volume's writes can count as.
 pub const VOLUME_CLASSES: &[&str] = &["auto", "metadata", "data"];
 
-/// Longest name of a pool, volume or device class, in bytes.
+/// Longest name of a pool or volume, in bytes.
 pub const NAME_MAX: usize = 64;
 
-/// Most members a pool is made with: the ids of one chunk must fit into a superblock.
-pub const DEVICES_MAX: usize = 500;
+/// Most members a pool is made with: as many as there are ids.
+pub const DEVICES_MAX: usize = record::DEVICES_MAX as usize - 1;
 
 /// Words that mean something else where a pool name may stand, here or in the tools that people come from.
 const NOT_POOL_NAMES: &[&str] = &[
@@ -94,12 +97,11 @@ fn word(name: &str) -> bool {
 
 /// Can this be a device class?
 fn class_name(name: &str) -> Result<(), ApiError> {
-    let starts_well = name.bytes().next().is_some_and(|b| b.is_ascii_alphabetic());
-    if starts_well && word(name) {
+    if DeviceClass::parse(name).is_some() {
         return Ok(());
     }
     Err(ApiError::usage("class.bad_name", format!("'{name}' cannot be a device class"))
-        .hint("a class is a word such as nvme, ssd, hdd, or one of your own"))
+        .hint("a class is 1 to 15 characters a-z 0-9 . _ -, such as nvme, ssd, hdd, or one of your own"))
 }
 
 /// Is this a profile?
@@ -312,9 +314,6 @@ pub fn set(request: &mut SetProperties) -> Result<(), ApiError> {
     }
     Ok(())
 }
-
-/// Largest size that arithmetic on offsets can bear; the pool's own limit is lower.
-const VOLUME_MAX: u64 = i64::MAX as u64 / BLOCK * BLOCK;
 
 /// Name and size of a new volume; the size is rounded up to whole blocks.
 pub fn volume_create(request: &mut CreateVolume) -> Result<(), ApiError> {

@@ -877,36 +877,3 @@ fn a_file_system_survives_the_end_of_its_share_as_errors_not_as_a_hang() {
     rig.detach(&device);
     assert!(began.elapsed() < Duration::from_secs(10), "took {:?}", began.elapsed());
 }
-
-/// Not a test: prints what the path costs with memory behind it. `cargo test --release -p braid-host --test it
-/// fio_numbers -- --ignored --nocapture`
-#[test]
-#[ignore = "a measurement"]
-fn fio_numbers() {
-    if !have("fio_numbers", &[Root, FUSE, LOOP, Tool("fio")]) {
-        return;
-    }
-    let size = 512 * MIB;
-    let mut rig = Rig::new(size, 0);
-    let device = rig.attach(LogicalBlock::B4096);
-    for (what, path) in [("file", rig.path()), ("loop", device.path.clone())] {
-        for (rw, bs, depth) in [
-            ("randread", "4k", 1),
-            ("randread", "4k", 32),
-            ("randwrite", "4k", 32),
-            ("read", "1m", 8),
-            ("write", "1m", 8),
-        ] {
-            let out = sh(&format!(
-                "fio --name=x --filename={} --ioengine=io_uring --direct=1 --rw={rw} --bs={bs} --iodepth={depth} \
-                 --runtime=3 --time_based --size={size} --output-format=terse --terse-version=3",
-                path.display()
-            ));
-            let line: Vec<&str> = out.lines().rfind(|l| l.starts_with('3')).unwrap().split(';').collect();
-            let at = if rw.ends_with("read") { 6 } else { 47 };
-            let (kib, iops) = (line[at].parse::<u64>().unwrap(), line[at + 1]);
-            println!("{what} {rw} {bs} QD{depth}: {iops} IOPS, {} MiB/s", kib / 1024);
-        }
-    }
-    rig.detach(&device);
-}
