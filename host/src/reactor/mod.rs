@@ -6,8 +6,9 @@
 //!   Waker::wake()     ----+   uring | threads          +---->  Event::Woken  another thread has something
 //! ```
 //!
-//! Two engines do the same work. `uring` is one ring, registered files and a registered arena. `threads` is for
-//! machines that forbid io_uring, as most container runtimes do: epoll, and a pool of threads for the disks. Disks in
+//! Two engines do the same work. `uring` is a ring for the disks, with registered files and a registered arena.
+//! `threads` is for machines that forbid io_uring, as most container runtimes do: a pool of threads for the disks. Both
+//! hear of sockets by epoll, for a reason that `sockets` tells. Disks in
 //! memory and faults need neither and are done here, once for both.
 //!
 //! **Lifetime rule.** From `submit` until its [`Event::Disk`] was handed out, memory named by its segments belongs to
@@ -18,6 +19,7 @@
 //! **Readiness is told when it changes.** After [`Event::Ready`], read (or write) until the socket says it would block;
 //! only then does the next event come. `watch` itself tells at once what is ready already.
 
+mod sockets;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -83,6 +85,9 @@ pub enum Event {
     /// [`Waker::wake`] was called, once or more.
     Woken,
 }
+
+/// A pump whose disks answer at once may go so many rounds without a look at its sockets.
+const ROUNDS_WITHOUT_LOOK: u32 = 8;
 
 const SLEEPING: u8 = 1;
 const WOKEN: u8 = 2;
@@ -390,22 +395,20 @@ impl Reactor {
 
     /// Tells when `fd` becomes readable or writable, or hangs up. Watching it again changes token and interest.
     pub fn watch(&mut self, fd: RawFd, token: u64, read: bool, write: bool) {
-        match &mut self.engine {
-            Engine::Uring(ring) => ring.watch(fd, token, read, write),
-            Engine::Threads(threads) => {
-                if !threads.watch(fd, token, read, write) {
-                    self.ready.push(Event::Ready { token, readable: true, writable: true, hangup: true });
-                }
-            }
+        if !self.sockets().watch(fd, token, read, write) {
+            self.ready.push(Event::Ready { token, readable: true, writable: true, hangup: true });
         }
     }
 
-    /// No more events for `fd`, none that is under way either. To be called before it is closed. The ring lets go of
-    /// the socket in the next `wait`: a peer that must see the end before that is told by shutdown(2).
+    /// No more events for `fd`, none that is under way either. To be called before it is closed.
     pub fn unwatch(&mut self, fd: RawFd) {
+        self.sockets().unwatch(fd);
+    }
+
+    fn sockets(&mut self) -> &mut sockets::Sockets {
         match &mut self.engine {
-            Engine::Uring(ring) => ring.unwatch(fd),
-            Engine::Threads(threads) => threads.unwatch(fd),
+            Engine::Uring(ring) => ring.sockets(),
+            Engine::Threads(threads) => threads.sockets(),
         }
     }
 
@@ -437,7 +440,7 @@ impl Reactor {
             let sleep =
                 if sleep != Some(Duration::ZERO) && !self.signal.lie_down() { Some(Duration::ZERO) } else { sleep };
             match &mut self.engine {
-                Engine::Uring(ring) => ring.wait(sleep, &mut self.found),
+                Engine::Uring(ring) => ring.wait(sleep, idle, &mut self.found),
                 Engine::Threads(threads) => threads.wait(sleep, idle, &mut self.found),
             }
             let up = self.signal.get_up();

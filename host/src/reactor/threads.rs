@@ -2,23 +2,16 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::uring::readiness;
-use super::{Found, Job, Signal};
+use super::sockets::Sockets;
+use super::{Found, Job, ROUNDS_WITHOUT_LOOK, Signal};
 use braid_core::request::{DeviceOp, IoError};
 
 /// Commands that disks work on at the same time. A blocked thread costs little, and disks want a queue.
 const WORKERS: usize = 16;
-/// Events taken at once.
-const EVENTS: usize = 128;
-/// A pump with disks that answer at once may go so many rounds without a look at its sockets.
-const ROUNDS_WITHOUT_LOOK: u32 = 8;
-/// The doorbell's token in epoll; sockets have their descriptor.
-const BELL: u64 = u64::MAX;
 /// What preadv takes at once.
 const IOVECS_MAX: usize = 1024;
 
@@ -174,45 +167,20 @@ fn call(job: &Job) -> Result<usize, i32> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }
 
-struct Watched {
-    token: u64,
-}
-
 pub(super) struct Threads {
-    epoll: OwnedFd,
     pool: Pool,
-    watched: std::collections::HashMap<RawFd, Watched>,
-    events: Vec<libc::epoll_event>,
+    sockets: Sockets,
     rounds: u32,
 }
 
 impl Threads {
     pub(super) fn new(signal: Arc<Signal>) -> io::Result<Self> {
-        // SAFETY: takes a number; the result is checked before it is owned.
-        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        if epoll < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: just made, nobody else owns it.
-        let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
-        let bell = signal.fd();
-        let this = Self {
-            epoll,
-            pool: Pool::new(signal, WORKERS),
-            watched: Default::default(),
-            events: vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS],
-            rounds: 0,
-        };
-        match this.control(libc::EPOLL_CTL_ADD, bell, libc::EPOLLIN as u32, BELL) {
-            true => Ok(this),
-            false => Err(io::Error::last_os_error()),
-        }
+        let sockets = Sockets::new(signal.fd())?;
+        Ok(Self { pool: Pool::new(signal, WORKERS), sockets, rounds: 0 })
     }
 
-    fn control(&self, op: i32, fd: RawFd, mask: u32, data: u64) -> bool {
-        let mut event = libc::epoll_event { events: mask | libc::EPOLLET as u32, u64: data };
-        // SAFETY: an event that lives through the call.
-        unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), op, fd, &mut event) == 0 }
+    pub(super) fn sockets(&mut self) -> &mut Sockets {
+        &mut self.sockets
     }
 
     pub(super) fn start(&mut self, job: Job) {
@@ -223,22 +191,6 @@ impl Threads {
         self.pool.kick();
     }
 
-    /// False when the descriptor cannot be watched.
-    pub(super) fn watch(&mut self, fd: RawFd, token: u64, read: bool, write: bool) -> bool {
-        let mut mask = libc::EPOLLRDHUP as u32;
-        mask |= if read { libc::EPOLLIN as u32 } else { 0 };
-        mask |= if write { libc::EPOLLOUT as u32 } else { 0 };
-        let known = self.watched.insert(fd, Watched { token }).is_some();
-        known && self.control(libc::EPOLL_CTL_MOD, fd, mask, fd as u64)
-            || self.control(libc::EPOLL_CTL_ADD, fd, mask, fd as u64)
-    }
-
-    pub(super) fn unwatch(&mut self, fd: RawFd) {
-        if self.watched.remove(&fd).is_some() {
-            self.control(libc::EPOLL_CTL_DEL, fd, 0, 0);
-        }
-    }
-
     pub(super) fn wait(&mut self, sleep: Option<Duration>, idle: bool, found: &mut Found) {
         self.pool.kick();
         self.rounds += 1;
@@ -246,19 +198,7 @@ impl Threads {
             return;
         }
         self.rounds = 0;
-        // Rounded up: waking too early would only mean waiting again.
-        let ms = sleep.map_or(-1, |s| s.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32);
-        // SAFETY: room for EVENTS events.
-        let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), self.events.as_mut_ptr(), EVENTS as i32, ms) };
-        for event in self.events.iter().take(usize::try_from(count).unwrap_or(0)) {
-            let (data, mask) = (event.u64, event.events);
-            if data == BELL {
-                continue;
-            }
-            if let Some(watched) = self.watched.get(&(data as RawFd)) {
-                found.ready.push(readiness(watched.token, mask));
-            }
-        }
+        self.sockets.wait(sleep, found);
     }
 
     pub(super) fn collect(&mut self, found: &mut Found) {

@@ -1,12 +1,13 @@
 //! The reactor on io_uring.
 //!
-//! One ring carries disk commands, socket readiness and the doorbell. `user_data` is a kind in the top byte and an
-//! index below. Everything that the kernel may still look at sits in `jobs` until its completion was seen.
+//! The ring carries disk commands, and one poll of the set of sockets while there are any: with disks at work the pump
+//! sleeps on the ring, without it sleeps on the sockets. `user_data` is a kind in the top byte and an index below.
+//! Everything that the kernel may still look at sits in `jobs` until its completion was seen.
 //!
 //! The ring is created disabled and enabled by the first thread that uses it: SINGLE_ISSUER ties a ring to one
 //! thread, and pools are opened by another one than the thread that pumps them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -14,8 +15,9 @@ use std::time::Duration;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
+use super::sockets::Sockets;
 use super::threads::Pool;
-use super::{Event, Found, Job, Signal};
+use super::{Found, Job, ROUNDS_WITHOUT_LOOK, Signal};
 use crate::buffers::{Arena, Mapping};
 use braid_core::request::{DeviceOp, IoError};
 
@@ -37,20 +39,7 @@ const FULL_TRIES: u32 = 8;
 const KIND: u64 = 56;
 const INDEX: u64 = (1 << KIND) - 1;
 const KIND_JOB: u64 = 1 << KIND;
-const KIND_POLL: u64 = 2 << KIND;
-const KIND_BELL: u64 = 3 << KIND;
-/// Answers to cancellations, which nobody needs.
-const KIND_NONE: u64 = 4 << KIND;
-
-struct Watch {
-    fd: RawFd,
-    token: u64,
-    mask: u32,
-    /// The user still wants it.
-    alive: bool,
-    /// The kernel has it.
-    armed: bool,
-}
+const KIND_SOCKETS: u64 = 2 << KIND;
 
 pub(super) struct Uring {
     ring: IoUring,
@@ -64,12 +53,18 @@ pub(super) struct Uring {
     jobs: Vec<Option<Job>>,
     vacant: Vec<u32>,
     in_flight: usize,
-    watches: Vec<Option<Watch>>,
-    watch_of: HashMap<RawFd, u32>,
+    sockets: Sockets,
+    /// The ring polls the set of sockets.
+    polled: bool,
+    /// Something happened at the sockets since they were last looked at.
+    stirred: bool,
+    rounds: u32,
     /// What found no place in the queue.
     backlog: VecDeque<squeue::Entry>,
     /// For commands that io_uring does not have: BLKDISCARD.
     helper: Option<Pool>,
+    /// An error that should not exist was told already.
+    complained: bool,
 }
 
 // SAFETY: the iovecs in `jobs` name memory that belongs to the commands; the entries in `backlog` name those.
@@ -151,7 +146,8 @@ impl Uring {
         // Both are only faster, so a refusal (old kernel, locked memory of a plain user) is no error.
         let files = ring.submitter().register_files(&[-1; FILES as usize]).is_ok();
         let fixed = register_arena(&ring, arena).is_ok();
-        let mut this = Self {
+        let sockets = Sockets::new(signal.fd()).map_err(|e| format!("epoll_create: {e}"))?;
+        Ok(Self {
             ring,
             enabled: false,
             signal,
@@ -162,18 +158,18 @@ impl Uring {
             jobs: Vec::new(),
             vacant: Vec::new(),
             in_flight: 0,
-            watches: Vec::new(),
-            watch_of: HashMap::new(),
+            sockets,
+            polled: false,
+            stirred: false,
+            rounds: 0,
             backlog: VecDeque::new(),
             helper: None,
-        };
-        this.arm_bell();
-        Ok(this)
+            complained: false,
+        })
     }
 
-    fn arm_bell(&mut self) {
-        let bell = opcode::PollAdd::new(types::Fd(self.signal.fd()), libc::POLLIN as u32).multi(true).build();
-        self.push(bell.user_data(KIND_BELL));
+    pub(super) fn sockets(&mut self) -> &mut Sockets {
+        &mut self.sockets
     }
 
     /// Allowed before the ring is enabled, and does not tie it to this thread then.
@@ -268,54 +264,39 @@ impl Uring {
         let _ = self.ring.submit();
     }
 
-    pub(super) fn watch(&mut self, fd: RawFd, token: u64, read: bool, write: bool) {
-        self.unwatch(fd);
-        let mut mask = libc::EPOLLRDHUP as u32;
-        mask |= if read { libc::EPOLLIN as u32 } else { 0 };
-        mask |= if write { libc::EPOLLOUT as u32 } else { 0 };
-        let slot = self.watches.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.watches.push(None);
-            self.watches.len() - 1
-        });
-        self.watches[slot] = Some(Watch { fd, token, mask, alive: true, armed: false });
-        self.watch_of.insert(fd, slot as u32);
-        self.arm(slot);
-    }
-
-    fn arm(&mut self, slot: usize) {
-        let Some(Some(watch)) = self.watches.get_mut(slot) else { return };
-        watch.armed = true;
-        let poll = opcode::PollAdd::new(types::Fd(watch.fd), watch.mask).multi(true).build();
-        self.push(poll.user_data(KIND_POLL | slot as u64));
-    }
-
-    pub(super) fn unwatch(&mut self, fd: RawFd) {
-        let Some(slot) = self.watch_of.remove(&fd) else { return };
-        let Some(watch) = &mut self.watches[slot as usize] else { return };
-        watch.alive = false;
-        if watch.armed {
-            // The place stays taken until the kernel says that the poll has ended.
-            let remove = opcode::PollRemove::new(KIND_POLL | u64::from(slot)).build();
-            self.push(remove.user_data(KIND_NONE));
-        } else {
-            self.watches[slot as usize] = None;
-        }
-    }
-
     /// Sends, sleeps, and takes what completed. No system call when there is nothing to send, nothing to fetch and
     /// no sleep.
-    pub(super) fn wait(&mut self, sleep: Option<Duration>, found: &mut Found) {
+    pub(super) fn wait(&mut self, sleep: Option<Duration>, idle: bool, found: &mut Found) {
         self.enable();
         if let Some(helper) = &mut self.helper {
             helper.kick();
         }
         self.refill();
         let already = self.drain(found);
+        let sleep = if already || !self.backlog.is_empty() { Some(Duration::ZERO) } else { sleep };
+        let on_disks = self.in_flight > 0;
+        if on_disks && !self.polled {
+            self.polled = true;
+            let poll = opcode::PollAdd::new(types::Fd(self.sockets.fd()), libc::POLLIN as u32).build();
+            self.push(poll.user_data(KIND_SOCKETS));
+        }
+        self.enter(if on_disks { sleep } else { Some(Duration::ZERO) });
+        let found_some = self.drain(found);
+        self.rounds += 1;
+        let look = self.stirred || self.rounds >= ROUNDS_WITHOUT_LOOK || (idle && !on_disks);
+        if look {
+            (self.stirred, self.rounds) = (false, 0);
+            let sleep = if on_disks || found_some { Some(Duration::ZERO) } else { sleep };
+            self.sockets.wait(sleep, found);
+        }
+    }
+
+    /// Sends what is queued and fetches completions; waits for one when there is to be a sleep.
+    fn enter(&mut self, sleep: Option<Duration>) {
         let (queued, work) = {
             let queue = self.ring.submission();
             (!queue.is_empty(), queue.taskrun() || queue.cq_overflow())
         };
-        let sleep = if already || !self.backlog.is_empty() { Some(Duration::ZERO) } else { sleep };
         let result = match sleep {
             Some(Duration::ZERO) => {
                 if !queued && !work {
@@ -333,28 +314,33 @@ impl Uring {
             match error.raw_os_error() {
                 // ETIME: nothing happened. EINTR: a signal. EBUSY and EAGAIN: the kernel wants us to fetch first.
                 Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => {}
-                Some(libc::ENOMEM) => std::thread::sleep(Duration::from_millis(1)),
-                _ => panic!("io_uring_enter: {error}; a reactor is used by one thread only"),
+                // Short of memory, or a reason that kernels do not have today: what is queued stays queued and is sent
+                // again. Dying of it would take a pool away that may be fine in a moment.
+                code => {
+                    if code != Some(libc::ENOMEM) && !std::mem::replace(&mut self.complained, true) {
+                        tracing::error!("io_uring_enter: {error}; trying again every millisecond");
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
             }
         }
-        self.drain(found);
     }
 
     /// True when something was found.
     fn drain(&mut self, found: &mut Found) -> bool {
-        let before = found.done.len() + found.ready.len();
+        let before = found.done.len();
         loop {
             let Some(cqe) = self.ring.completion().next() else { break };
-            let (data, result, more) = (cqe.user_data(), cqe.result(), cqueue::more(cqe.flags()));
+            let (data, result) = (cqe.user_data(), cqe.result());
             let index = (data & INDEX) as usize;
             match data & !INDEX {
                 KIND_JOB => self.job_done(index, result, found),
-                KIND_POLL => self.poll_said(index, result, more, found),
-                KIND_BELL if !more => self.arm_bell(),
+                // Whatever it says: look, and poll again.
+                KIND_SOCKETS => (self.polled, self.stirred) = (false, true),
                 _ => {}
             }
         }
-        found.done.len() + found.ready.len() > before
+        found.done.len() > before || self.stirred
     }
 
     fn job_done(&mut self, slot: usize, result: i32, found: &mut Found) {
@@ -378,47 +364,10 @@ impl Uring {
         }
     }
 
-    fn poll_said(&mut self, slot: usize, result: i32, more: bool, found: &mut Found) {
-        let Some(Some(watch)) = self.watches.get_mut(slot) else { return };
-        if !watch.alive {
-            if !more {
-                self.watches[slot] = None;
-            }
-            return;
-        }
-        let token = watch.token;
-        if !more {
-            watch.armed = false;
-        }
-        match u32::try_from(result) {
-            Err(_) if matches!(-result, libc::EAGAIN | libc::EINTR | libc::ENOMEM) => {}
-            Err(_) => {
-                found.ready.push(Event::Ready { token, readable: true, writable: true, hangup: true });
-                return;
-            }
-            Ok(mask) => found.ready.push(readiness(token, mask)),
-        }
-        if !more {
-            self.arm(slot);
-        }
-    }
-
     pub(super) fn collect(&mut self, found: &mut Found) {
         if let Some(helper) = &mut self.helper {
             self.in_flight -= helper.collect(&mut found.done);
         }
-    }
-}
-
-/// What poll and epoll call it, in our words. The end of a stream is something to read; a hangup is told apart.
-pub(super) fn readiness(token: u64, mask: u32) -> Event {
-    let any = |bits: i32| mask & bits as u32 != 0;
-    let hangup = any(libc::EPOLLHUP | libc::EPOLLERR);
-    Event::Ready {
-        token,
-        readable: hangup || any(libc::EPOLLIN | libc::EPOLLRDHUP),
-        writable: hangup || any(libc::EPOLLOUT),
-        hangup,
     }
 }
 
@@ -476,7 +425,7 @@ impl Drop for Uring {
         let mut found = Found::default();
         while self.in_flight > 0 {
             // The kernel may write to the memory of these commands at any time: nothing may go before they end.
-            self.wait(Some(Duration::from_millis(100)), &mut found);
+            self.wait(Some(Duration::from_millis(100)), false, &mut found);
             self.collect(&mut found);
         }
         // A ring is torn down by the kernel in its own time; locks on members must be gone when this returns.
