@@ -785,6 +785,9 @@ impl Pump {
             id => {
                 if let Some(client) = self.clients.get_mut(id as usize).and_then(Option::as_mut) {
                     client.connection.reply(&reply, &mut self.buffers);
+                    if client.connection.is_laden() {
+                        client.connection.flush(&mut self.buffers);
+                    }
                     if !std::mem::replace(&mut client.answered, true) {
                         self.answered.push(id);
                     }

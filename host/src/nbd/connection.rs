@@ -62,6 +62,8 @@ pub const EXTENTS_MAX: usize = 1024;
 pub const UNSENT_MAX: usize = 64 << 10;
 /// Largest refused write that is received and thrown away; one that announces more ends the connection.
 pub const SWALLOW_MAX: u32 = 64 << 20;
+/// Payload that is worth a sendmsg of its own.
+const SEND_EARLY: usize = 128 << 10;
 /// Pieces of memory in one sendmsg: 128 reads.
 const IOVECS: usize = 256;
 
@@ -220,6 +222,10 @@ pub struct Connection {
     pieces: VecDeque<Piece>,
     /// Bytes of the first piece that are sent.
     sent: usize,
+    /// Bytes of payload among the pieces.
+    unsent: usize,
+    /// The socket took less than it was offered.
+    full: bool,
     arena: Vec<u8>,
     arena_sent: usize,
 }
@@ -250,6 +256,8 @@ impl Connection {
             block_status: 0,
             pieces: VecDeque::new(),
             sent: 0,
+            unsent: 0,
+            full: false,
             arena: Vec::new(),
             arena_sent: 0,
         }
@@ -274,6 +282,11 @@ impl Connection {
     /// Replies wait for the socket.
     pub fn wants_write(&self) -> bool {
         self.life != Life::Dead && (!self.pieces.is_empty() || self.stream.wants_write())
+    }
+    /// So much waits to be sent that the client should have it now, while it is in the cache, and not when all that
+    /// came with it is answered.
+    pub fn is_laden(&self) -> bool {
+        self.unsent >= SEND_EARLY && !self.full
     }
     /// Requests wait for a slot, for memory or for room; do not poll for input.
     pub fn stalled(&self) -> bool {
@@ -800,6 +813,7 @@ impl Connection {
         }
         self.queue_arena(start);
         let range = BufRange { buf, offset: header.skew() as u32, len: header.len };
+        self.unsent = self.unsent.saturating_add(header.len as usize);
         self.pieces.push_back(Piece::Payload { slot, range });
     }
 
@@ -833,6 +847,7 @@ impl Connection {
 
     /// Sends what is queued, many replies with one call; frees the buffers of what is sent.
     pub fn flush(&mut self, buffers: &mut Buffers) -> Status {
+        self.full = false;
         while self.life != Life::Dead && !self.pieces.is_empty() {
             let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; IOVECS];
             let mut count = 0usize;
@@ -867,7 +882,10 @@ impl Connection {
             // SAFETY: the arena is not touched during the call, and the buffers of queued replies are the host's.
             match unsafe { self.stream.send(iov) } {
                 Ok(n) => self.advance(n, buffers),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.full = true;
+                    break;
+                }
                 Err(_) => self.kill(buffers),
             }
         }
@@ -909,6 +927,7 @@ impl Connection {
             self.sent = 0;
             self.pieces.pop_front();
             if let Piece::Payload { slot, range } = piece {
+                self.unsent = self.unsent.saturating_sub(range.len as usize);
                 buffers.free(range.buf);
                 self.release(slot);
             }
