@@ -83,6 +83,7 @@ fn run(args: &DemoArgs) -> Result<u8, String> {
         can_multi_conn: true,
         pool,
         volume,
+        share: 0,
     };
     let shelf = Arc::new(Shelf(vec![export("data", DATA, data), export("meta", METADATA, meta)]));
     let pump = Arc::new(pump);

@@ -156,8 +156,8 @@ enum Message {
     Control(Command, Sender<Result<Done, ControlError>>),
     Look(Look),
     Adopt(Box<Handover>),
-    HangUp(VolumeId),
-    Clients(VolumeId, Sender<usize>),
+    HangUp(u32),
+    Clients(u32, Sender<usize>),
     #[cfg(feature = "fuse")]
     Call(VolumeId, ClientId, crate::fuse::Call),
     Load(Box<dyn Load>, Sender<Box<dyn Load>>),
@@ -244,14 +244,14 @@ impl PumpHandle {
         Arc::new(Sink(self.inbox.clone(), volume, client))
     }
 
-    /// NBD clients of a volume.
-    pub fn clients(&self, volume: VolumeId) -> usize {
-        self.ask(|tell| Message::Clients(volume, tell)).unwrap_or(0)
+    /// NBD clients of a share.
+    pub fn clients(&self, share: u32) -> usize {
+        self.ask(|tell| Message::Clients(share, tell)).unwrap_or(0)
     }
 
-    /// Ends the NBD connections of a volume: requests in flight are answered, more are not taken.
-    pub fn hang_up(&self, volume: VolumeId) {
-        self.inbox.send(Message::HangUp(volume));
+    /// Ends the NBD connections of a share: requests in flight are answered, more are not taken.
+    pub fn hang_up(&self, share: u32) {
+        self.inbox.send(Message::HangUp(share));
     }
 
     /// Runs requests on the pump's own thread until the load says it is done.
@@ -434,15 +434,15 @@ impl Pump {
                 }
                 Message::Look(look) => look(&self.engine),
                 Message::Adopt(handover) => self.adopt(*handover),
-                Message::HangUp(volume) => {
-                    for client in self.clients.iter_mut().flatten().filter(|c| c.connection.volume() == volume) {
+                Message::HangUp(share) => {
+                    for client in self.clients.iter_mut().flatten().filter(|c| c.connection.share() == share) {
                         client.connection.drain(&mut self.buffers);
                         self.answered.push(client.connection.id());
                     }
                 }
-                Message::Clients(volume, tell) => {
+                Message::Clients(share, tell) => {
                     let clients = self.clients.iter().flatten();
-                    let _ = tell.send(clients.filter(|c| c.connection.volume() == volume).count());
+                    let _ = tell.send(clients.filter(|c| c.connection.share() == share).count());
                 }
                 #[cfg(feature = "fuse")]
                 Message::Call(volume, client, call) => self.thirsty_calls.push_back((volume, client, call)),

@@ -133,6 +133,7 @@ pub(super) fn serve(args: &ServeArgs) -> Outcome {
         can_multi_conn: true,
         pool: POOL,
         volume,
+        share: 0,
     };
     let to = pump.clone();
     let acceptor =

@@ -271,6 +271,8 @@ impl Daemon {
             can_multi_conn: true,
             pool: pool.uuid,
             volume,
+            // Given with the share's id, see `add_export`.
+            share: 0,
         };
         let mut listeners = lock(&self.listeners);
         let place = self.place(&listeners, pool, volume, request)?;
@@ -366,7 +368,7 @@ impl Daemon {
         pool: &OpenPool,
         volume: VolumeId,
         request: &CreateShare,
-        export: ExportInfo,
+        mut export: ExportInfo,
     ) -> Result<ShareInfo, ApiError> {
         let Some(listener) = listeners.0.get(place) else {
             return Err(ApiError::failed("share.listen_failed", format!("nothing listens on {place}")));
@@ -401,6 +403,7 @@ impl Daemon {
             ));
         }
         let mut info = self.shares.insert(entry);
+        export.share = info.id;
         listener.table.change(|t| t.insert(name, export));
         info.clients = Some(0);
         Ok(info)
@@ -575,7 +578,7 @@ impl Daemon {
         let mut notes = Vec::new();
         match &mut *lock(&entry.body) {
             Body::Nbd(place) => {
-                let clients = pool.ask(|pump| Ok(pump.clients(entry.volume))).unwrap_or(0);
+                let clients = pool.ask(|pump| Ok(pump.clients(entry.info.id))).unwrap_or(0);
                 if clients > 0 && !force {
                     let message = format!("{} has {clients} clients", info.uri);
                     return Err(
@@ -594,7 +597,7 @@ impl Daemon {
                 }
                 drop(listeners);
                 let _ = pool.ask(|pump| {
-                    pump.hang_up(entry.volume);
+                    pump.hang_up(info.id);
                     Ok(())
                 });
             }
@@ -633,11 +636,11 @@ impl Daemon {
         }
         let mut all = Vec::new();
         for entry in self.shares.select(|e| request.pool.as_ref().is_none_or(|name| e.info.pool == *name)) {
-            let mut info = entry.info;
+            let (id, mut info) = (entry.info.id, entry.info);
             if info.kind == ShareKind::Nbd
                 && let Some(pool) = self.pools.by_uuid(entry.pool)
             {
-                let clients = pool.ask(|pump| Ok(pump.clients(entry.volume))).unwrap_or(0);
+                let clients = pool.ask(|pump| Ok(pump.clients(id))).unwrap_or(0);
                 info.clients = Some(u32::try_from(clients).unwrap_or(u32::MAX));
             }
             all.push(info);
@@ -656,7 +659,7 @@ impl Daemon {
                         let name = format!("{}/{}", info.pool, info.volume);
                         listener.table.change(|t| t.get_mut(&name).map(|export| export.size = size));
                     }
-                    if pool.ask(|pump| Ok(pump.clients(volume))).unwrap_or(0) > 0 {
+                    if pool.ask(|pump| Ok(pump.clients(info.id))).unwrap_or(0) > 0 {
                         notes.push(format!("clients of {} see the new size when they connect again", info.uri));
                     }
                 }

@@ -201,6 +201,7 @@ pub struct Connection {
     id: u32,
     stream: Stream,
     volume: VolumeId,
+    share: u32,
     size: u64,
     read_only: bool,
     structured: bool,
@@ -238,6 +239,7 @@ impl Connection {
             id,
             stream,
             volume: session.export.volume,
+            share: session.export.share,
             size: session.export.size,
             read_only: session.export.read_only,
             structured: session.structured,
@@ -271,9 +273,9 @@ impl Connection {
     pub fn fd(&self) -> RawFd {
         self.stream.fd()
     }
-    /// The volume it works on.
-    pub fn volume(&self) -> VolumeId {
-        self.volume
+    /// The share it came through, see [`ExportInfo::share`](super::ExportInfo::share).
+    pub fn share(&self) -> u32 {
+        self.share
     }
     /// Requests whose reply is not sent.
     pub fn in_flight(&self) -> usize {

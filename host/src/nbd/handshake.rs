@@ -62,6 +62,9 @@ pub struct ExportInfo {
     pub pool: Uuid,
     /// Which volume of it.
     pub volume: VolumeId,
+    /// Which share of it: one volume may be served by several listeners, and each has clients of its own. Only whoever
+    /// makes exports gives it a meaning.
+    pub share: u32,
 }
 
 impl ExportInfo {

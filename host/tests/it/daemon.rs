@@ -536,6 +536,31 @@ fn tcp_is_local_and_a_port_of_ones_own() {
 }
 
 #[test]
+fn unsharing_one_listener_leaves_the_clients_of_the_other() {
+    let world = World::new();
+    world.create(request("tank", "single", &["ram:128M".into()])).unwrap();
+    world.volume("tank", "v", 32 * MIB);
+    let unix = world.nbd("tank", "v");
+    let listen = Listen::Tcp("127.0.0.1:0".into());
+    let tcp = world.share(CreateShare { listen, ..share("tank", "v", ShareKind::Nbd) }).unwrap();
+    let address = tcp.uri.strip_prefix("nbd://").unwrap().strip_suffix("/tank/v").unwrap();
+    let mut near = world.client("tank/v");
+    let mut far = Client::connect_tcp(address.parse().unwrap(), "tank/v", Wish::default()).unwrap();
+    let clients = || -> Vec<Option<u32>> { world.list_shares_of("tank").iter().map(|s| s.clients).collect() };
+    eventually("each listener counts its own", || clients() == [Some(1), Some(1)]);
+    assert_eq!(far.write(0, 0, &pattern(0, 4096)).unwrap().error, 0);
+
+    let busy = world.unshare(unshare(&tcp.uri, false)).unwrap_err();
+    assert_eq!(busy.message, format!("{} has 1 clients", tcp.uri));
+    world.unshare(unshare(&tcp.uri, true)).unwrap();
+    far.read(0, 4096).expect_err("this one was hung up on");
+    assert_eq!(near.read(0, 4096).unwrap().data, pattern(0, 4096));
+    near.disconnect().unwrap();
+    eventually("the client has gone", || clients() == [Some(0)]);
+    world.unshare(unshare(&unix.uri, false)).unwrap();
+}
+
+#[test]
 fn a_read_only_share_takes_no_writes() {
     let world = World::new();
     world.create(request("tank", "single", &["ram:128M".into()])).unwrap();

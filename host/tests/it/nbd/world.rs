@@ -31,6 +31,7 @@ pub fn export(name: &str, volume: u32, size: u64) -> ExportInfo {
         can_multi_conn: true,
         pool: POOL,
         volume: VolumeId(volume),
+        share: 0,
     }
 }
 
