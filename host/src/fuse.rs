@@ -86,6 +86,8 @@ pub struct Call {
     pub offset: u64,
     /// Bytes; 0 only for a flush. The range ends within the volume.
     pub len: u64,
+    /// The process that asks, as the kernel says; 0 when it does not (it is outside this pid namespace).
+    pub pid: u32,
     /// For writes: memory that covers the block-aligned envelope of the range, with the payload at `offset % BLOCK`.
     pub data: Option<AlignedBox>,
     /// Where the answer goes.
@@ -519,16 +521,17 @@ impl VolumeFile {
     }
 
     /// Hands a request with an answer slot to the sink. `bytes` is what it takes in memory.
-    fn submit(&self, op: Op, offset: u64, len: u64, data: Option<AlignedBox>, slot: Slot, permit: Permit) {
+    fn submit(&self, pid: u32, op: Op, offset: u64, len: u64, data: Option<AlignedBox>, slot: Slot, permit: Permit) {
         if self.shared.dead.load(Ordering::Relaxed) {
             return slot.error(Errno::EIO);
         }
-        self.sink.submit(Call { op, offset, len, data, reply: ReplyHandle { slot: Some(slot), len, _permit: permit } });
+        let reply = ReplyHandle { slot: Some(slot), len, _permit: permit };
+        self.sink.submit(Call { op, offset, len, pid, data, reply });
     }
 
-    fn submit_empty(&self, op: Op, offset: u64, len: u64, reply: ReplyEmpty) {
+    fn submit_empty(&self, pid: u32, op: Op, offset: u64, len: u64, reply: ReplyEmpty) {
         let permit = Permit { shared: self.shared.clone(), bytes: 0 };
-        self.submit(op, offset, len, None, Slot::Empty(reply), permit);
+        self.submit(pid, op, offset, len, None, Slot::Empty(reply), permit);
     }
 }
 
@@ -608,7 +611,7 @@ impl Filesystem for VolumeFile {
 
     fn read(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         offset: u64,
@@ -625,12 +628,12 @@ impl Filesystem for VolumeFile {
             return reply.data(&[]);
         }
         let permit = Permit::wait(&self.shared, envelope(offset, len));
-        self.submit(Op::Read, offset, len, None, Slot::Read(reply), permit);
+        self.submit(req.pid(), Op::Read, offset, len, None, Slot::Read(reply), permit);
     }
 
     fn write(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         offset: u64,
@@ -661,7 +664,7 @@ impl Filesystem for VolumeFile {
         // The kernel sends no fsync after a direct write to a file opened with O_SYNC or O_DSYNC (or with RWF_DSYNC);
         // it passes the flag and relies on us.
         let fua = flags.0 & libc::O_DSYNC != 0;
-        self.submit(Op::Write { fua }, offset, len, Some(data), Slot::Write(reply), permit);
+        self.submit(req.pid(), Op::Write { fua }, offset, len, Some(data), Slot::Write(reply), permit);
     }
 
     fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
@@ -669,11 +672,11 @@ impl Filesystem for VolumeFile {
         reply.ok();
     }
 
-    fn fsync(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+    fn fsync(&self, req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         if ino != FILE {
             return reply.ok();
         }
-        self.submit_empty(Op::Flush, 0, 0, reply);
+        self.submit_empty(req.pid(), Op::Flush, 0, 0, reply);
     }
 
     fn fsyncdir(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
@@ -682,7 +685,7 @@ impl Filesystem for VolumeFile {
 
     fn fallocate(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         offset: u64,
@@ -714,7 +717,7 @@ impl Filesystem for VolumeFile {
         if len == 0 {
             return reply.ok();
         }
-        self.submit_empty(op, offset, len, reply);
+        self.submit_empty(req.pid(), op, offset, len, reply);
     }
 
     fn readdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {

@@ -546,7 +546,9 @@ impl Pump {
     /// A request over FUSE; given back when there is no memory for it now.
     #[cfg(feature = "fuse")]
     fn call(&mut self, volume: VolumeId, client: ClientId, call: crate::fuse::Call) -> Option<crate::fuse::Call> {
-        let crate::fuse::Call { op, offset, len, data, reply } = call;
+        let crate::fuse::Call { op, offset, len, pid, data, reply } = call;
+        // The process is the client where the kernel names it; else the mount is.
+        let reader = if pid == 0 { client } else { ClientId(pid) };
         let buf = match (op, data) {
             (Op::Read, data) => {
                 let envelope = (offset % BLOCK + len).next_multiple_of(BLOCK) as usize;
@@ -554,9 +556,9 @@ impl Pump {
                     Some(buf) if self.buffers.touched(buf, envelope) => buf,
                     Some(buf) => {
                         self.buffers.free(buf);
-                        return Some(crate::fuse::Call { op, offset, len, data, reply });
+                        return Some(crate::fuse::Call { op, offset, len, pid, data, reply });
                     }
-                    None => return Some(crate::fuse::Call { op, offset, len, data, reply }),
+                    None => return Some(crate::fuse::Call { op, offset, len, pid, data, reply }),
                 }
             }
             (_, Some(data)) => self.buffers.adopt(data),
@@ -567,7 +569,7 @@ impl Pump {
             (self.dues.len() - 1) as u32
         });
         let tag = u64::from(FUSE) << 32 | u64::from(slot);
-        let request = Request { tag, client, volume, op, offset, len, buf, content: Content::Unsaid };
+        let request = Request { tag, client: reader, volume, op, offset, len, buf, content: Content::Unsaid };
         self.dues[slot as usize] = Some(Due { reply, request });
         let now = self.now();
         self.engine.handle(now, Input::Submit(request));

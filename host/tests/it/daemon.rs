@@ -629,6 +629,40 @@ mod files {
     }
 
     #[test]
+    fn the_pid_policy_takes_the_reading_process_for_the_client_of_a_fuse_share() {
+        if !fuse_here("the_pid_policy_takes_the_reading_process_for_the_client_of_a_fuse_share") {
+            return;
+        }
+        let world = World::new();
+        world.tank("raid1", 2);
+        world.volume("tank", "v", 32 * MIB);
+        world.set(set(Target::Pool { pool: "tank".into() }, &[("read_policy", "pid")])).unwrap();
+        let path = world.share(share("tank", "v", ShareKind::Fuse)).unwrap().uri;
+        fs::write(&path, pattern(0, 1 << 20)).unwrap();
+        let chosen = || -> Vec<u64> {
+            world.iostat(IoStat::default()).unwrap().pools[0].devices.iter().map(|d| d.chosen).collect()
+        };
+        // Which mirror an even and an odd process read.
+        let mut mirrors = [None, None];
+        for _ in 0..64 {
+            let before = chosen();
+            let mut dd = std::process::Command::new("dd");
+            dd.arg(format!("if={path}")).args(["of=/dev/null", "bs=64k", "count=16", "iflag=direct", "status=none"]);
+            let mut child = dd.spawn().unwrap();
+            let pid = child.id() as usize;
+            assert!(child.wait().unwrap().success());
+            let read: Vec<usize> = (0..2).filter(|i| chosen()[*i] > before[*i]).collect();
+            assert_eq!(read.len(), 1, "process {pid} read more than one mirror: {before:?}, {:?}", chosen());
+            assert_eq!(*mirrors[pid % 2].get_or_insert(read[0]), read[0], "process {pid}");
+            if mirrors.iter().all(Option::is_some) {
+                assert_ne!(mirrors[0], mirrors[1]);
+                return;
+            }
+        }
+        panic!("64 processes were all even or all odd");
+    }
+
+    #[test]
     fn a_loop_share_is_a_block_device() {
         let needs = [Need::File("/dev/fuse"), Need::File("/dev/loop-control"), Need::Root, Need::Tool("mkfs.ext4")];
         if !have("a_loop_share_is_a_block_device", &needs) {

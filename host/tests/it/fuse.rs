@@ -119,7 +119,7 @@ fn ram_engine(size: u64, delay_us_max: u64) -> (Arc<Ram>, Arc<Watch>, Arc<Atomic
 }
 
 fn answer(call: Call, memory: &mut [u8], watch: &Watch) {
-    let Call { op, offset, len, data, reply } = call;
+    let Call { op, offset, len, data, reply, .. } = call;
     if op != Op::Read {
         watch.log.lock().unwrap().push((op, offset, len));
     }
