@@ -270,14 +270,18 @@ impl Pool {
         Ok(Chunk::new(ChunkId(self.next_chunk), kind, profile, stripe, length, columns, plan.spilled))
     }
 
-    /// Bytes of data and of metadata that future chunks could still hold.
+    /// Bytes of data and of metadata that could still be written, each as if nothing of the other came: what future chunks
+    /// could hold, and what is free in those that are there. The one number of `create`, `list`, `usage` and `status`.
     pub fn writable(&self) -> [u64; 2] {
         let holes: Vec<Vec<Hole>> = self.devices().map(free_extents).collect();
         let online = self.devices().zip(&holes).filter(|(d, _)| d.state == DeviceState::Online);
         let members: Vec<Member<'_>> = online.map(|(d, holes)| member(d, holes)).collect();
         let rules = self.rules();
-        [ChunkType::Data, ChunkType::Metadata]
-            .map(|kind| allocator::writable(&rules, self.profiles[kind as usize], kind.into(), &members))
+        [ChunkType::Data, ChunkType::Metadata].map(|kind| {
+            let begun = self.chunks().filter(|c| c.kind == kind && c.profile.carries_data());
+            let free: u64 = begun.map(|c| c.length - c.used()).sum();
+            free + allocator::writable(&rules, self.profiles[kind as usize], kind.into(), &members)
+        })
     }
 
     fn rules(&self) -> Rules {

@@ -203,10 +203,6 @@ impl Engine {
     /// What the pool says about itself now.
     pub fn report(&self) -> PoolReport {
         let [writable_data, writable_metadata] = self.pool.writable();
-        let free_in = |kind: ChunkType| -> u64 {
-            let chunks = self.pool.chunks().filter(|c| c.kind == kind && c.profile.carries_data());
-            chunks.map(|c| c.length - c.used()).sum()
-        };
         let mut spilled = [0; 3];
         for chunk in self.pool.chunks().filter(|c| c.spilled) {
             spilled[chunk.kind as usize] += chunk.length;
@@ -245,8 +241,8 @@ impl Engine {
             read_reasons: self.selector.reasons().collect(),
             counters: self.counters,
             spilled,
-            writable_data: writable_data + free_in(ChunkType::Data),
-            writable_metadata: writable_metadata + free_in(ChunkType::Metadata),
+            writable_data,
+            writable_metadata,
             generation: self.commit.generation(),
         }
     }

@@ -174,11 +174,11 @@ pub fn plan(new: &NewPool) -> Result<Plan, ControlError> {
     };
     let superblocks = new.devices.iter().enumerate().flat_map(superblock).collect();
     let pages = page_places.collect();
+    // Asked of the pool as it will be opened: the chunks below are only shown.
+    let writable = pool.writable();
     let preview = [ChunkType::Metadata, ChunkType::Data].map(|kind| add_chunk(&mut pool, kind));
     let [metadata, data] = preview;
-    let writable = pool.writable();
     let preview = vec![system, metadata?, data?];
-    let writable = [writable[0] + preview[2].length, writable[1] + preview[1].length];
     Ok(Plan { pages, superblocks, preview, writable })
 }
 

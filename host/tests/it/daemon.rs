@@ -214,6 +214,37 @@ fn a_pool_is_opened_under_another_name_when_its_own_is_taken() {
 }
 
 #[test]
+fn what_can_be_written_is_one_number_wherever_it_is_said() {
+    let world = World::new();
+    let paths: Vec<String> = (1..=4).map(|i| world.file(&format!("d{i}.img"), (256 + 128 * i) * MIB)).collect();
+    for (data, count) in [("single", 1), ("raid1", 2), ("raid1", 3), ("raid10", 4), ("raid0", 4)] {
+        let request = request("tank", data, &paths[..count]);
+        let promised = world.create(CreatePool { dry_run: true, ..request.clone() }).unwrap().after.unwrap();
+        let made = world.create(request).unwrap().after.unwrap();
+        assert_eq!(promised, made);
+        world.volume("tank", "v", 64 * MIB);
+        world.nbd("tank", "v");
+        for written in [0, 32 * MIB] {
+            if written > 0 {
+                let mut client = world.client("tank/v");
+                (0..32).for_each(|i| assert_eq!(client.write(0, i * MIB, &pattern(0, 1 << 20)).unwrap().error, 0));
+                client.disconnect().unwrap();
+            }
+            let list = world.list(ListPools::default()).unwrap().remove(0).writable_bytes;
+            let usage = world.usage(Usage::default()).unwrap().remove(0);
+            let status = world.one_status();
+            assert_eq!((usage.writable_data_bytes, status.writable_data_bytes), (list, list), "{data} of {count}");
+            assert_eq!(usage.writable_metadata_bytes, status.writable_metadata_bytes);
+            assert_eq!(made.writable_data_bytes - written, list, "{data} of {count}: created, then wrote {written}");
+            if written == 0 {
+                assert_eq!(made.writable_metadata_bytes, usage.writable_metadata_bytes, "{data} of {count}");
+            }
+        }
+        world.destroy(DestroyPool { pool: "tank".into(), force: true, dry_run: false }).unwrap();
+    }
+}
+
+#[test]
 fn a_dry_run_shows_everything_and_makes_nothing() {
     let world = World::new();
     let files = NewFiles { count: 2, size_bytes: 256 * MIB, directory: world.path("new/files").display().to_string() };
