@@ -117,6 +117,11 @@ enum Slot {
 }
 
 impl ReplyHandle {
+    /// `permit` is what the request takes in memory.
+    fn new(slot: Slot, len: u64, permit: Permit) -> ReplyHandle {
+        ReplyHandle { slot: Some(slot), len, _permit: permit }
+    }
+
     /// Done: a write, flush, discard or write-zeroes.
     pub fn ok(mut self) {
         match self.slot.take() {
@@ -520,18 +525,24 @@ impl VolumeFile {
         })
     }
 
-    /// Hands a request with an answer slot to the sink. `bytes` is what it takes in memory.
-    fn submit(&self, pid: u32, op: Op, offset: u64, len: u64, data: Option<AlignedBox>, slot: Slot, permit: Permit) {
-        if self.shared.dead.load(Ordering::Relaxed) {
-            return slot.error(Errno::EIO);
+    fn submit(&self, call: Call) {
+        match self.shared.dead.load(Ordering::Relaxed) {
+            true => call.reply.fail(RequestError::Io),
+            false => self.sink.submit(call),
         }
-        let reply = ReplyHandle { slot: Some(slot), len, _permit: permit };
-        self.sink.submit(Call { op, offset, len, pid, data, reply });
     }
 
+    /// Without a payload, hence without a place in memory.
     fn submit_empty(&self, pid: u32, op: Op, offset: u64, len: u64, reply: ReplyEmpty) {
         let permit = Permit { shared: self.shared.clone(), bytes: 0 };
-        self.submit(pid, op, offset, len, None, Slot::Empty(reply), permit);
+        self.submit(Call {
+            op,
+            offset,
+            len,
+            pid,
+            data: None,
+            reply: ReplyHandle::new(Slot::Empty(reply), len, permit),
+        });
     }
 }
 
@@ -628,7 +639,8 @@ impl Filesystem for VolumeFile {
             return reply.data(&[]);
         }
         let permit = Permit::wait(&self.shared, envelope(offset, len));
-        self.submit(req.pid(), Op::Read, offset, len, None, Slot::Read(reply), permit);
+        let reply = ReplyHandle::new(Slot::Read(reply), len, permit);
+        self.submit(Call { op: Op::Read, offset, len, pid: req.pid(), data: None, reply });
     }
 
     fn write(
@@ -664,7 +676,8 @@ impl Filesystem for VolumeFile {
         // The kernel sends no fsync after a direct write to a file opened with O_SYNC or O_DSYNC (or with RWF_DSYNC);
         // it passes the flag and relies on us.
         let fua = flags.0 & libc::O_DSYNC != 0;
-        self.submit(req.pid(), Op::Write { fua }, offset, len, Some(data), Slot::Write(reply), permit);
+        let reply = ReplyHandle::new(Slot::Write(reply), len, permit);
+        self.submit(Call { op: Op::Write { fua }, offset, len, pid: req.pid(), data: Some(data), reply });
     }
 
     fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
