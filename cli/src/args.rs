@@ -439,6 +439,9 @@ pub(crate) struct ShareArgs {
     /// Print the URI (always done; accepted for habit)
     #[arg(long, hide = true)]
     pub(crate) print_uri: bool,
+    /// Only until the daemon ends; other shares come back with their pool
+    #[arg(short, long)]
+    pub(crate) temporary: bool,
     /// Run a command with $uri set, then unshare; exits as the command does
     #[arg(long, value_name = "COMMAND")]
     pub(crate) run: Option<String>,

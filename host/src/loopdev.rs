@@ -110,6 +110,11 @@ pub struct LoopDevice {
 
 /// Attaches `path` to a free loop device. See the module about threads that must not call this.
 pub fn attach(path: &Path, read_only: bool, block: LogicalBlock) -> io::Result<LoopDevice> {
+    attach_to(None, path, read_only, block)
+}
+
+/// As [`attach`], to `/dev/loopN` if that one is there and free, else to any.
+pub fn attach_to(wish: Option<&Path>, path: &Path, read_only: bool, block: LogicalBlock) -> io::Result<LoopDevice> {
     let path = path.canonicalize().map_err(|e| context(e, "attaching", path))?;
     let control = open(Path::new("/dev/loop-control"), true, 0)
         .map_err(|e| Error::new(e.kind(), format!("no loop devices here: {e} (try `modprobe loop`, as root)")))?;
@@ -120,10 +125,14 @@ pub fn attach(path: &Path, read_only: bool, block: LogicalBlock) -> io::Result<L
     info.file_name = file_name(&path);
     let config = LoopConfig { fd: backing.as_raw_fd() as u32, block_size: block.bytes(), info, reserved: [0; 8] };
 
+    let mut wish = wish.and_then(number_of).filter(|n| Path::new(&format!("/dev/loop{n}")).exists());
     for _ in 0..ATTACH_ATTEMPTS {
-        // SAFETY: takes no argument.
-        let number = check(unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) })
-            .map_err(|e| Error::new(e.kind(), format!("no free loop device: {e}")))?;
+        let number = match wish.take() {
+            Some(number) => number,
+            // SAFETY: takes no argument.
+            None => check(unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) })
+                .map_err(|e| Error::new(e.kind(), format!("no free loop device: {e}")))?,
+        };
         let device = LoopDevice { path: PathBuf::from(format!("/dev/loop{number}")) };
         let node = open_node(&device.path, number)?;
         // SAFETY: the structure has the layout of linux/loop.h and outlives the call.
@@ -150,6 +159,11 @@ pub fn attach(path: &Path, read_only: bool, block: LogicalBlock) -> io::Result<L
         ErrorKind::ResourceBusy,
         format!("attaching {}: others took the free loop device {ATTACH_ATTEMPTS} times", path.display()),
     ))
+}
+
+/// N of `/dev/loopN`.
+fn number_of(node: &Path) -> Option<libc::c_int> {
+    node.to_str()?.strip_prefix("/dev/loop")?.parse().ok()
 }
 
 /// The loop devices that use this file, also when the mount that it was reached through has left the tree. Reads sysfs

@@ -57,7 +57,9 @@ pub(crate) fn share(context: &Context, args: ShareArgs) -> Outcome {
         (None, None) => Listen::Unix,
     };
     let tls_directory = args.tls_certificates.as_deref().map(resolve::absolute).transpose()?;
-    let request = CreateShare { pool, volume, kind, listen, tls, tls_directory, read_only: args.read_only };
+    let temporary = args.temporary || args.run.is_some();
+    let read_only = args.read_only;
+    let request = CreateShare { pool, volume, kind, listen, tls, tls_directory, read_only, temporary };
     let share = context.client.call(request)?;
     if let Some(command) = &args.run {
         return run(context, command, &share);
@@ -154,6 +156,7 @@ const SHARES: &[Column<ShareInfo>] = &[
     shown("mode", |s| Cell::text(if s.read_only { "ro" } else { "rw" })),
     extra("tls", |s| Cell::text(s.tls.name())),
     extra("readonly", |s| Cell::text(yes_no(s.read_only))),
+    extra("remembered", |s| Cell::text(yes_no(s.remembered))),
 ];
 
 #[cfg(test)]

@@ -1262,6 +1262,9 @@ pub struct CreateShare {
     /// Refuse writes.
     #[serde(default)]
     pub read_only: bool,
+    /// Until it is unshared or the daemon ends. Others come back with their pool.
+    #[serde(default)]
+    pub temporary: bool,
 }
 
 /// A share.
@@ -1288,6 +1291,9 @@ pub struct ShareInfo {
     /// It was shared this way already; nothing was changed.
     #[serde(default)]
     pub existing: bool,
+    /// It is shared again, in the same place, when the next daemon opens the pool.
+    #[serde(default)]
+    pub remembered: bool,
     /// For people: what stands behind it, how to try it.
     #[serde(default)]
     pub notes: Vec<String>,

@@ -1,12 +1,19 @@
-//! Which pools were open, and where their devices were: a list of places to look first, never the truth about a pool.
-//! What a device says of itself decides; without this file `import` finds the same pools, only later.
+//! What outlives the process: which pools were open, where their devices were, and what of them was shared.
+//!
+//! About a pool it is a list of places to look first, never the truth: what a device says of itself decides, and without
+//! this file `import` finds the same pools, only later. About shares it is all there is; they belong to this machine and
+//! not to the pool.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
+
+use super::lock;
+use crate::control::api::{Listen, ShareKind, Tls};
 
 /// One pool that was open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +22,31 @@ pub(super) struct Remembered {
     pub(super) name: String,
     /// Paths of members, in id order.
     pub(super) devices: Vec<PathBuf>,
+    /// In the order in which they were made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) shares: Vec<RememberedShare>,
+}
+
+/// One way in which a volume was shared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RememberedShare {
+    /// Id of the volume within the pool: names change.
+    pub(super) volume: u32,
+    pub(super) kind: ShareKind,
+    /// Where it really listened: a path or an address with its port, never "any".
+    pub(super) listen: Listen,
+    pub(super) tls: Tls,
+    pub(super) tls_directory: Option<String>,
+    pub(super) read_only: bool,
+    /// What clients knew it by.
+    pub(super) uri: String,
+}
+
+impl RememberedShare {
+    /// There is one share of a volume of each kind, and of NBD one on each listener.
+    pub(super) fn same_as(&self, other: &RememberedShare) -> bool {
+        (self.volume, self.kind, &self.listen) == (other.volume, other.kind, &other.listen)
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -25,55 +57,79 @@ struct Document {
 
 const VERSION: u32 = 1;
 
-fn file(state_dir: &Path) -> PathBuf {
-    state_dir.join("pools.json")
+/// `pools.json` in the folder for what outlives the process.
+pub(super) struct Cache {
+    folder: PathBuf,
+    /// Held from reading the list until it is written again.
+    changing: Mutex<()>,
 }
 
-/// What is remembered. No file is no pools; a file that cannot be understood is an error that names it.
-pub(super) fn load(state_dir: &Path) -> io::Result<Vec<Remembered>> {
-    let path = file(state_dir);
-    let text = match fs::read(&path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(io::Error::new(e.kind(), format!("reading {}: {e}", path.display()))),
-    };
-    let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display()));
-    let document: Document = serde_json::from_slice(&text).map_err(|e| wrong(e.to_string()))?;
-    if document.version != VERSION {
-        return Err(wrong(format!("version {} of the list of pools is not understood", document.version)));
+impl Cache {
+    pub(super) fn new(folder: &Path) -> Cache {
+        Cache { folder: folder.into(), changing: Mutex::default() }
     }
-    Ok(document.pools)
-}
 
-/// Writes the whole list: to a new file, to the disk, then over the old one.
-fn save(state_dir: &Path, pools: Vec<Remembered>) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(state_dir)?;
-    let path = file(state_dir);
-    let fresh = path.with_extension("json.new");
-    let document = Document { version: VERSION, pools };
-    let text = serde_json::to_vec_pretty(&document).map_err(io::Error::other)?;
-    let mut out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-    out.write_all(&text)?;
-    out.sync_all()?;
-    fs::rename(&fresh, &path)?;
-    fs::File::open(state_dir)?.sync_all()
-}
-
-/// Changes the entry of one pool; without an entry it is forgotten. A list that cannot be understood is begun anew: it
-/// is only about where to look first.
-pub(super) fn update(state_dir: &Path, uuid: &str, entry: Option<Remembered>) -> io::Result<()> {
-    let mut pools = load(state_dir).unwrap_or_else(|e| {
-        tracing::warn!("{e}; the list is begun anew");
-        Vec::new()
-    });
-    let before = pools.clone();
-    pools.retain(|p| p.uuid != uuid);
-    pools.extend(entry);
-    pools.sort_by(|a, b| (&a.name, &a.uuid).cmp(&(&b.name, &b.uuid)));
-    if pools == before {
-        return Ok(());
+    fn file(&self) -> PathBuf {
+        self.folder.join("pools.json")
     }
-    save(state_dir, pools).map_err(|e| io::Error::new(e.kind(), format!("writing {}: {e}", file(state_dir).display())))
+
+    /// What is remembered. No file is no pools; a file that cannot be understood is an error that names it.
+    pub(super) fn load(&self) -> io::Result<Vec<Remembered>> {
+        let path = self.file();
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(io::Error::new(e.kind(), format!("reading {}: {e}", path.display()))),
+        };
+        let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display()));
+        let document: Document = serde_json::from_slice(&text).map_err(|e| wrong(e.to_string()))?;
+        if document.version != VERSION {
+            return Err(wrong(format!("version {} of the list of pools is not understood", document.version)));
+        }
+        Ok(document.pools)
+    }
+
+    /// What is remembered of one pool; nothing when the list cannot be read.
+    pub(super) fn pool(&self, uuid: &str) -> Option<Remembered> {
+        self.load().unwrap_or_default().into_iter().find(|p| p.uuid == uuid)
+    }
+
+    /// Writes the whole list: to a new file, to the disk, then over the old one.
+    fn save(&self, pools: Vec<Remembered>) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        let path = self.file();
+        let fresh = path.with_extension("json.new");
+        let document = Document { version: VERSION, pools };
+        let text = serde_json::to_vec_pretty(&document).map_err(io::Error::other)?;
+        let mut out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        out.write_all(&text)?;
+        out.sync_all()?;
+        fs::rename(&fresh, &path)?;
+        fs::File::open(&self.folder)?.sync_all()
+    }
+
+    /// Changes the entry of one pool; without an entry it is forgotten. A list that cannot be understood is put aside,
+    /// for someone to look at, and begun anew.
+    pub(super) fn update(
+        &self,
+        uuid: &str,
+        change: impl FnOnce(Option<Remembered>) -> Option<Remembered>,
+    ) -> io::Result<()> {
+        let _changing = lock(&self.changing);
+        let mut pools = self.load().unwrap_or_else(|e| {
+            tracing::warn!("{e}; the list is begun anew");
+            let _ = fs::rename(self.file(), self.folder.join("pools.json.damaged"));
+            Vec::new()
+        });
+        let before = pools.clone();
+        let present = pools.iter().position(|p| p.uuid == uuid).map(|at| pools.remove(at));
+        pools.extend(change(present));
+        pools.sort_by(|a, b| (&a.name, &a.uuid).cmp(&(&b.name, &b.uuid)));
+        if pools == before {
+            return Ok(());
+        }
+        self.save(pools).map_err(|e| io::Error::new(e.kind(), format!("writing {}: {e}", self.file().display())))
+    }
 }
 
 #[cfg(test)]
@@ -82,32 +138,61 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn pool(uuid: &str, name: &str) -> Remembered {
-        Remembered { uuid: uuid.into(), name: name.into(), devices: vec!["/dev/sdb".into(), "/srv/a b.img".into()] }
+        let devices = vec!["/dev/sdb".into(), "/srv/a b.img".into()];
+        Remembered { uuid: uuid.into(), name: name.into(), devices, shares: Vec::new() }
     }
 
     #[test]
     fn pools_are_remembered_until_they_are_forgotten() {
         let dir = tempfile::tempdir().unwrap();
-        let state = dir.path().join("new/state");
-        assert_eq!(load(&state).unwrap(), []);
-        update(&state, "2", Some(pool("2", "tank"))).unwrap();
-        update(&state, "1", Some(pool("1", "attic"))).unwrap();
-        update(&state, "2", Some(pool("2", "tank"))).unwrap();
-        assert_eq!(load(&state).unwrap(), [pool("1", "attic"), pool("2", "tank")]);
-        assert_eq!(file(&state).metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(!state.join("pools.json.new").exists());
-        update(&state, "2", None).unwrap();
-        assert_eq!(load(&state).unwrap(), [pool("1", "attic")]);
+        let cache = Cache::new(&dir.path().join("new/state"));
+        assert_eq!(cache.load().unwrap(), []);
+        cache.update("2", |_| Some(pool("2", "tank"))).unwrap();
+        cache.update("1", |_| Some(pool("1", "attic"))).unwrap();
+        cache.update("2", |_| Some(pool("2", "tank"))).unwrap();
+        assert_eq!(cache.load().unwrap(), [pool("1", "attic"), pool("2", "tank")]);
+        assert_eq!(cache.file().metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(!cache.folder.join("pools.json.new").exists());
+        cache.update("2", |_| None).unwrap();
+        assert_eq!(cache.load().unwrap(), [pool("1", "attic")]);
+        cache.update("3", |none| none).unwrap();
+        assert_eq!(cache.load().unwrap(), [pool("1", "attic")], "nothing is made of nothing");
     }
 
     #[test]
-    fn a_damaged_list_is_named_and_begun_anew() {
+    fn shares_stay_with_their_pool() {
         let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::new(dir.path());
+        let share = |listen: Listen| RememberedShare {
+            volume: 7,
+            kind: ShareKind::Nbd,
+            listen,
+            tls: Tls::Require,
+            tls_directory: Some("/etc/braid/tls".into()),
+            read_only: true,
+            uri: "nbds://…".into(),
+        };
+        let (tcp, unix) = (share(Listen::Tcp("127.0.0.1:1".into())), share(Listen::UnixPath("/run/s".into())));
+        assert!(!tcp.same_as(&unix));
+        let shared = Remembered { shares: vec![tcp, unix], ..pool("1", "tank") };
+        cache.update("1", |_| Some(shared.clone())).unwrap();
+        assert_eq!(cache.pool("1"), Some(shared));
+        // A list from before shares were remembered.
+        let old = r#"{"version":1,"pools":[{"uuid":"1","name":"tank","devices":["/dev/sdb","/srv/a b.img"]}]}"#;
+        fs::write(cache.file(), old).unwrap();
+        assert_eq!(cache.load().unwrap(), [pool("1", "tank")]);
+    }
+
+    #[test]
+    fn a_damaged_list_is_named_put_aside_and_begun_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::new(dir.path());
         for text in ["{", "[]", r#"{"version":9,"pools":[]}"#] {
-            fs::write(file(dir.path()), text).unwrap();
-            assert!(load(dir.path()).unwrap_err().to_string().contains("pools.json"), "{text}");
+            fs::write(cache.file(), text).unwrap();
+            assert!(cache.load().unwrap_err().to_string().contains("pools.json"), "{text}");
         }
-        update(dir.path(), "1", Some(pool("1", "tank"))).unwrap();
-        assert_eq!(load(dir.path()).unwrap().len(), 1);
+        cache.update("1", |_| Some(pool("1", "tank"))).unwrap();
+        assert_eq!(cache.load().unwrap().len(), 1);
+        assert!(fs::read_to_string(dir.path().join("pools.json.damaged")).unwrap().contains("9"));
     }
 }

@@ -4,10 +4,10 @@
 //!   control socket ──► Daemon (api::Service)
 //!                        │   pools.rs       create, destroy, import, export
 //!                        │   discover.rs    which devices are members of what
-//!                        │   cache.rs       where members were last time
+//!                        │   cache.rs       where members were last time, and what was shared
 //!                        │   volumes.rs     create, resize, rename, destroy, map
 //!                        │   properties.rs  get and set
-//!                        │   shares.rs      NBD, FUSE, loop
+//!                        │   shares/        NBD, FUSE, loop
 //!                        │   views.rs       reports in the words of the API
 //!                        │   events.rs      what happened
 //!                        ▼
@@ -22,6 +22,7 @@
 //! | `OpenPool::change` | a volume or its shares change; waits for the pump and for the kernel | all changes of one pool |
 //! | `listeners` | a socket is bound, or an acceptor ends | NBD shares |
 //! | `OpenPool::pump` (shared) | the pump is asked something | everybody |
+//! | `Cache` | `pools.json` is changed; waits for the disk it is on | whoever opens, closes, shares or unshares |
 //! | `Pools::open`, `Shares`, an export table, `Events` | a look or an insertion | everybody; leaves |
 //!
 //! Leaves are never held while something is waited for. Threads that others wait for (pumps, the acceptor, FUSE
@@ -193,6 +194,7 @@ impl Pools {
 pub struct Daemon {
     config: DaemonConfig,
     boot: Uuid,
+    cache: cache::Cache,
     opening: Mutex<()>,
     pools: Arc<Pools>,
     shares: shares::Shares,
@@ -207,6 +209,7 @@ impl Daemon {
         // The origin of the clock, so that no pool is older than it.
         views::monotonic_ns();
         Daemon {
+            cache: cache::Cache::new(&config.state_dir),
             config,
             boot: present_boot(),
             opening: Mutex::default(),
@@ -218,8 +221,8 @@ impl Daemon {
         }
     }
 
-    /// Opens the pools that were open when the last daemon ended. What cannot be opened is said in the log and in the
-    /// events, and stays remembered. Returns the names of those that are open now.
+    /// Opens the pools that were open when the last daemon ended, and shares what was shared of them. What cannot be
+    /// opened or shared is said in the log, in the events and in `status`, and stays remembered. Returns the names of those that are open now.
     pub fn import_remembered(&self) -> Vec<String> {
         self.open_remembered()
     }
@@ -297,7 +300,11 @@ impl Service for Daemon {
         self.view(request.pool.as_ref(), |report, _| views::summary(report))
     }
     fn status(&self, request: Status) -> Result<Vec<PoolStatus>, ApiError> {
-        self.view(request.pool.as_ref(), views::status)
+        let mut all = self.view(request.pool.as_ref(), views::status)?;
+        for pool in &mut all {
+            pool.problems.extend(self.shares.problems(&pool.uuid));
+        }
+        Ok(all)
     }
     fn usage(&self, request: Usage) -> Result<Vec<PoolUsage>, ApiError> {
         self.view(request.pool.as_ref(), views::usage)

@@ -15,7 +15,7 @@ use braid_core::meta::superblock::{self, SLOTS, SUPERBLOCK_SIZE, Superblock};
 use braid_core::units::{DeviceId, Uuid};
 use braid_core::{DeviceClass, Profile, Tiers};
 
-use super::cache::{self, Remembered};
+use super::cache::Remembered;
 use super::discover::{self, Group, Identity, Look, Search};
 use super::events::{Narrator, Severity, kind_name};
 use super::views::{self, About, MemberFacts};
@@ -337,12 +337,14 @@ impl Daemon {
         }
         // A member that is away now is looked for where it was, until the pool is exported.
         let uuid = pool.uuid.to_string();
-        let entry = Remembered { uuid: uuid.clone(), name: pool.name.clone(), devices };
-        self.update_cache(&uuid, Some(entry));
+        self.update_cache(&uuid.clone(), |known| {
+            let shares = known.map_or_else(Vec::new, |k| k.shares);
+            Some(Remembered { uuid, name: pool.name.clone(), devices, shares })
+        });
     }
 
-    fn update_cache(&self, uuid: &str, entry: Option<Remembered>) {
-        if let Err(e) = cache::update(&self.config.state_dir, uuid, entry) {
+    fn update_cache(&self, uuid: &str, change: impl FnOnce(Option<Remembered>) -> Option<Remembered>) {
+        if let Err(e) = self.cache.update(uuid, change) {
             let message = format!("{e}; after a restart pools are found by braid import only");
             self.events.tell(Severity::Warning, None, "cache.failed", message);
         }
@@ -421,7 +423,7 @@ impl Daemon {
         request.devices.iter().for_each(|d| search.place(Path::new(d), true));
         request.directories.iter().for_each(|d| search.folder(Path::new(d)));
         if request.devices.is_empty() && request.directories.is_empty() {
-            for remembered in cache::load(&self.config.state_dir).unwrap_or_else(|e| {
+            for remembered in self.cache.load().unwrap_or_else(|e| {
                 search.problems.push(e.to_string());
                 Vec::new()
             }) {
@@ -527,12 +529,13 @@ impl Daemon {
         let pool = self.open_pool(name, group.uuid, members, Setup::Import(superblocks), degraded)?;
         let message = format!("pool {name} was opened from {}", devices_word(group.members.len()));
         self.events.tell(Severity::Info, Some(name), "pool.opened", message);
+        self.restore_shares(&pool);
         Ok(pool)
     }
 
     pub(super) fn open_remembered(&self) -> Vec<String> {
         let _opening = lock(&self.opening);
-        let remembered = cache::load(&self.config.state_dir).unwrap_or_else(|e| {
+        let remembered = self.cache.load().unwrap_or_else(|e| {
             self.events.tell(Severity::Warning, None, "cache.failed", e.to_string());
             Vec::new()
         });
@@ -575,7 +578,7 @@ impl Daemon {
             return Ok(Change { dry_run: true, ..Change::done(what) });
         }
         self.close_pool(&pool, request.force)?;
-        self.update_cache(&pool.uuid.to_string(), None);
+        self.update_cache(&pool.uuid.to_string(), |_| None);
         self.events.tell(Severity::Info, Some(&pool.name), "pool.exported", format!("pool {} was closed", pool.name));
         Ok(Change::done(what))
     }
@@ -595,7 +598,7 @@ impl Daemon {
             return Ok(Change { dry_run: true, ..Change::done(what) });
         }
         self.close_pool(&pool, request.force)?;
-        self.update_cache(&pool.uuid.to_string(), None);
+        self.update_cache(&pool.uuid.to_string(), |_| None);
         let mut notes = Vec::new();
         for device in &report.devices {
             match pool.about.members.get(&device.id) {
@@ -646,7 +649,7 @@ impl Daemon {
         let named = !request.paths.is_empty();
         let mut paths: Vec<PathBuf> = request.paths.iter().map(PathBuf::from).collect();
         if !named {
-            let files = cache::load(&self.config.state_dir).unwrap_or_default();
+            let files = self.cache.load().unwrap_or_default();
             paths = discover::block_devices();
             paths.extend(files.into_iter().flat_map(|p| p.devices).filter(|d| d.exists()));
         }

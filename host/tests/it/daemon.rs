@@ -138,14 +138,18 @@ fn what_was_written_is_there_after_the_daemon_was_gone() {
     assert_eq!(world.list(ListPools::default()).unwrap(), []);
     assert_eq!(world.import_remembered(), ["tank"]);
     let volumes = world.volume_list(ListVolumes::default()).unwrap();
-    assert_eq!((volumes[0].name.as_str(), volumes[0].size_bytes, volumes[0].shares.len()), ("vm0", 64 * MIB, 0));
-    world.nbd("tank", "vm0");
+    assert_eq!((volumes[0].name.as_str(), volumes[0].size_bytes), ("vm0", 64 * MIB));
+    assert_eq!(volumes[0].shares, [info.uri], "what was shared is shared again");
     let mut client = world.client("tank/vm0");
     assert_eq!(client.read(5 * MIB, 300_000).unwrap().data, data);
     assert!(world.codes().contains(&"pool.opened".to_string()));
 }
 
 impl World {
+    fn destroy_volume_by_force(&self, pool: &str, volume: &str) {
+        let request = DestroyVolume { pool: pool.into(), volume: volume.into(), force: true, dry_run: false };
+        self.volume_destroy(request).unwrap();
+    }
     fn list_shares_of(&self, pool: &str) -> Vec<ShareInfo> {
         self.shares(ListShares { pool: Some(pool.into()) }).unwrap()
     }
@@ -589,6 +593,99 @@ fn unsharing_one_listener_leaves_the_clients_of_the_other() {
     near.disconnect().unwrap();
     eventually("the client has gone", || clients() == [Some(0)]);
     world.unshare(unshare(&unix.uri, false)).unwrap();
+}
+
+#[test]
+fn shares_come_back_with_their_pool_at_the_same_place() {
+    let mut world = World::new();
+    world.tank("raid1", 2);
+    for volume in ["a", "b"] {
+        world.volume("tank", volume, 32 * MIB);
+    }
+    let tcp = |volume: &str| CreateShare {
+        listen: Listen::Tcp("127.0.0.1:0".into()),
+        read_only: true,
+        ..share("tank", volume, ShareKind::Nbd)
+    };
+    let kept = [world.nbd("tank", "a"), world.share(tcp("a")).unwrap()].map(|info| {
+        assert!(info.remembered);
+        info.uri
+    });
+    let passing = CreateShare { temporary: true, ..share("tank", "b", ShareKind::Nbd) };
+    assert!(!world.share(passing.clone()).unwrap().remembered);
+    let gone = world.share(tcp("b")).unwrap();
+    world.unshare(unshare(&gone.uri, false)).unwrap();
+
+    let uris = |world: &World| -> Vec<String> { world.list_shares_of("tank").into_iter().map(|s| s.uri).collect() };
+    for _ in 0..2 {
+        world.start();
+        world.import_remembered();
+        assert_eq!(uris(&world), kept, "neither the temporary one nor the one that was unshared");
+        assert!(world.list_shares_of("tank")[1].read_only && world.list_shares_of("tank")[0].remembered);
+        assert_eq!(world.client("tank/a").size, 32 * MIB);
+    }
+    // A temporary share that is asked for again without that word stays.
+    world.share(passing).unwrap();
+    let stays = world.nbd("tank", "b");
+    assert!(stays.existing && stays.remembered);
+    world.start();
+    world.import_remembered();
+    assert_eq!(uris(&world).len(), 3);
+
+    // Exporting a pool ends what was shared of it.
+    world.export(ExportPool { pool: "tank".into(), force: true, dry_run: false }).unwrap();
+    world.import_from_here(&["tank"]).unwrap();
+    assert_eq!(uris(&world), Vec::<String>::new());
+}
+
+#[test]
+fn a_share_that_cannot_come_back_is_said_and_stops_nothing() {
+    let mut world = World::new();
+    world.tank("raid1", 2);
+    world.volume("tank", "v", 32 * MIB);
+    let listen = Listen::Tcp("127.0.0.1:0".into());
+    let tcp = world.share(CreateShare { listen, ..share("tank", "v", ShareKind::Nbd) }).unwrap().uri;
+    world.nbd("tank", "v");
+    let address = tcp.strip_prefix("nbd://").unwrap().strip_suffix("/tank/v").unwrap().to_string();
+    world.daemon = None;
+    let other = std::net::TcpListener::bind(&address).unwrap();
+    world.start();
+    assert_eq!(world.import_remembered(), ["tank"]);
+    assert_eq!(world.list_shares_of("tank").len(), 1, "the other one is there");
+    assert!(world.codes().contains(&"share.not_restored".to_string()), "{:?}", world.codes());
+    let problem = world.one_status().problems.remove(0);
+    assert_eq!(problem.code, "share.not_restored");
+    assert!(
+        problem.message.starts_with(&format!("tank/v is not shared as {tcp} any more: listening on")),
+        "{problem:?}"
+    );
+
+    // It is tried again by the next daemon.
+    world.daemon = None;
+    drop(other);
+    world.start();
+    world.import_remembered();
+    assert_eq!((world.list_shares_of("tank").len(), world.one_status().problems.len()), (2, 0));
+
+    // Or given up.
+    world.daemon = None;
+    let _other = std::net::TcpListener::bind(&address).unwrap();
+    world.start();
+    world.import_remembered();
+    assert_eq!(world.one_status().problems.len(), 1);
+    let dry = RemoveShare { dry_run: true, ..unshare(&tcp, false) };
+    assert_eq!(world.unshare(dry).unwrap().what, format!("{tcp} given up"));
+    assert_eq!(world.one_status().problems.len(), 1);
+    world.unshare(unshare(&tcp, false)).unwrap();
+    assert_eq!(world.one_status().problems, []);
+    world.start();
+    world.import_remembered();
+    assert_eq!((world.list_shares_of("tank").len(), world.one_status().problems.len()), (1, 0));
+    world.destroy_volume_by_force("tank", "v");
+    world.volume("tank", "v", 32 * MIB);
+    world.start();
+    world.import_remembered();
+    assert_eq!(world.list_shares_of("tank"), [], "another volume of the same name is another volume");
 }
 
 #[test]

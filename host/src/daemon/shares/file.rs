@@ -1,5 +1,7 @@
 //! A volume as a file, and as a loop device over that file.
 
+use std::path::Path;
+
 use braid_core::units::VolumeId;
 
 use super::{Body, make_folder};
@@ -19,6 +21,7 @@ impl Daemon {
         _volume: VolumeId,
         _size: u64,
         request: &CreateShare,
+        _node: Option<&Path>,
     ) -> Result<ShareInfo, ApiError> {
         let message = format!("this braid was built without FUSE, so {} is not there", request.kind.name());
         Err(ApiError::failed("share.not_built", message).hint("share it as nbd"))
@@ -31,6 +34,7 @@ impl Daemon {
         volume: VolumeId,
         size: u64,
         request: &CreateShare,
+        node: Option<&Path>,
     ) -> Result<ShareInfo, ApiError> {
         if let Some(info) = self.existing(pool, volume, request)? {
             return Ok(info);
@@ -66,7 +70,7 @@ impl Daemon {
         let file = fuse.path().to_path_buf();
         let undo = format!("undo: braid unshare {}/{}", pool.name, request.volume);
         let (uri, device, note) = if request.kind == ShareKind::Loop {
-            match loopdev::attach(&file, request.read_only, LogicalBlock::B4096) {
+            match loopdev::attach_to(node, &file, request.read_only, LogicalBlock::B4096) {
                 Ok(device) => {
                     let direct = if device.is_direct() { "direct-io" } else { "through the page cache" };
                     let note = format!("(FUSE file {}, {direct}, 4096 B sectors; {undo})", file.display());

@@ -9,11 +9,15 @@
 //! Each listener has its own table, so a volume shared with TLS on TCP cannot be had in the clear on a Unix socket. A
 //! listener comes with its first share and goes with its last, except those that a service manager made.
 //!
+//! Shares that are not temporary outlive the daemon: they are written down, and put up again when a daemon opens the pool
+//! ([`remembered`]). Exporting a pool forgets them.
+//!
 //! What is taken down goes in the reverse order of how it was put up: loop device, file, mount. Nothing is taken down
 //! under a client unless that is forced.
 
 mod file;
 mod nbd;
+mod remembered;
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
@@ -33,6 +37,7 @@ use crate::loopdev::LoopDevice;
 pub(super) use nbd::Listeners;
 use nbd::Place;
 pub use nbd::usual_tls_directory;
+use remembered::Unrestored;
 
 /// What stands behind a share.
 enum Body {
@@ -49,6 +54,8 @@ struct Entry {
     info: ShareInfo,
     pool: Uuid,
     volume: VolumeId,
+    /// Certificates of its listener.
+    tls_directory: Option<String>,
     /// Locked by whoever holds `OpenPool::change` of its pool, and by nobody else.
     body: Arc<Mutex<Body>>,
 }
@@ -61,6 +68,7 @@ pub(super) struct Shares(Mutex<Entries>);
 struct Entries {
     last_id: u32,
     by_id: BTreeMap<u32, Entry>,
+    unrestored: Vec<Unrestored>,
 }
 
 impl Shares {
@@ -93,15 +101,30 @@ impl Daemon {
         let pool = self.pools.get(&request.pool)?;
         let _change = lock(&pool.change);
         let (volume, size) = pool.volume(&request.volume)?;
-        let info = match request.kind {
-            ShareKind::Nbd => self.share_nbd(&pool, volume, size, request)?,
-            ShareKind::Fuse | ShareKind::Loop => self.share_file(&pool, volume, size, request)?,
-        };
+        let mut info = self.put_up(&pool, volume, size, request, None)?;
+        if !request.temporary && !info.remembered {
+            info.remembered = self.remember_share(&pool, info.id);
+        }
         if !info.existing {
             let message = format!("volume {}/{} is shared as {}", info.pool, info.volume, info.uri);
             self.events.tell(Severity::Info, Some(&pool.name), "share.created", message);
         }
         Ok(info)
+    }
+
+    /// Shares, and no more; the caller holds the pool's `change`. `node` is the loop device it was before.
+    fn put_up(
+        &self,
+        pool: &OpenPool,
+        volume: VolumeId,
+        size: u64,
+        request: &CreateShare,
+        node: Option<&Path>,
+    ) -> Result<ShareInfo, ApiError> {
+        match request.kind {
+            ShareKind::Nbd => self.share_nbd(pool, volume, size, request),
+            ShareKind::Fuse | ShareKind::Loop => self.share_file(pool, volume, size, request, node),
+        }
     }
 
     /// The same share again is no error: whoever asks twice gets the same answer.
@@ -134,7 +157,7 @@ impl Daemon {
             read_only: request.read_only,
             ..ShareInfo::default()
         };
-        Entry { info, pool: pool.uuid, volume, body: Arc::new(Mutex::new(body)) }
+        Entry { info, pool: pool.uuid, volume, tls_directory: None, body: Arc::new(Mutex::new(body)) }
     }
 
     // ---- unshare --------------------------------------------------------------------------------------------------
@@ -147,6 +170,11 @@ impl Daemon {
             (named || Some(e.info.id) == id) && request.kind.is_none_or(|k| k == e.info.kind)
         };
         let found = self.shares.select(meant);
+        if found.is_empty()
+            && let Some(change) = self.forget_unrestored(request)
+        {
+            return Ok(change);
+        }
         if found.is_empty() {
             return Err(ApiError::not_found("share.not_found", format!("nothing is shared as {target}"))
                 .hint("see what is: braid shares"));
@@ -160,19 +188,24 @@ impl Daemon {
         for entry in &found {
             let Some(pool) = self.pools.by_uuid(entry.pool) else { continue };
             let _change = lock(&pool.change);
+            let remembered = entry.as_remembered();
             notes.extend(self.stop_share(&pool, entry, request.force)?);
+            self.forget_shares(pool.uuid, |s| s.same_as(&remembered));
         }
         Ok(Change { notes, ..Change::done(what) })
     }
 
     /// All shares of a pool; the caller holds its `change`. With `force` as many as can be, whatever fails.
     pub(super) fn unshare_all(&self, pool: &OpenPool, force: bool) -> Result<(), ApiError> {
+        self.shares.restored(pool.uuid, |_| true);
         self.stop_shares(pool, self.shares.select(|e| e.pool == pool.uuid), force)
     }
 
-    /// All shares of a volume; as [`Daemon::unshare_all`].
+    /// All shares of a volume, for good; as [`Daemon::unshare_all`].
     pub(super) fn unshare_volume(&self, pool: &OpenPool, volume: VolumeId, force: bool) -> Result<(), ApiError> {
-        self.stop_shares(pool, self.shares.select(|e| e.pool == pool.uuid && e.volume == volume), force)
+        self.stop_shares(pool, self.shares.select(|e| e.pool == pool.uuid && e.volume == volume), force)?;
+        self.forget_shares(pool.uuid, |s| s.volume == volume.0);
+        Ok(())
     }
 
     fn stop_shares(&self, pool: &OpenPool, entries: Vec<Entry>, force: bool) -> Result<(), ApiError> {

@@ -295,6 +295,7 @@ impl Daemon {
         }
         let uri = nbd_uri(place, request.tls, listener.tls_directory.as_deref(), &name);
         let mut entry = self.entry(pool, volume, request, uri, Body::Nbd(place.clone()));
+        entry.tls_directory = listener.tls_directory.as_ref().map(|f| f.display().to_string());
         if request.tls == Tls::Require {
             entry.info.notes.push(format!(
                 "clients need ca-cert.pem, client-cert.pem and client-key.pem of {}; undo: braid unshare {name}",
