@@ -474,6 +474,10 @@ pub(crate) struct DaemonArgs {
     /// Stay in the foreground (it always does; accepted for habit)
     #[arg(long)]
     pub(crate) foreground: bool,
+    /// Folder for what outlives the daemon [default: $BRAID_STATE_DIR, else /var/lib/braid (root) or
+    /// $XDG_STATE_HOME/braid]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
     /// Say more in the log: info, debug, or module=level,...
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log: String,

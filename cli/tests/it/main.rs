@@ -3,6 +3,7 @@
 mod e2e;
 mod mock;
 mod real;
+mod restart;
 mod tidy;
 
 use braid_host::control::api::{PoolState, ROUTES};

@@ -65,11 +65,13 @@ pub(crate) fn sh(line: &str) -> String {
 pub(crate) struct Real {
     pub(crate) dir: tempfile::TempDir,
     child: Option<Child>,
+    /// For `--state-dir`, below the folder; else `state` by the environment.
+    pub(crate) state_dir: Option<String>,
 }
 
 impl Real {
     pub(crate) fn start() -> Real {
-        let mut real = Real { dir: tempfile::tempdir().expect("tempdir"), child: None };
+        let mut real = Real { dir: tempfile::tempdir().expect("tempdir"), child: None, state_dir: None };
         fs::create_dir(real.path("run")).expect("mkdir");
         real.restart();
         real
@@ -100,7 +102,11 @@ impl Real {
         self.stop();
         let log = File::options().create(true).append(true).open(self.path("log")).expect("log");
         let mut command = self.command();
-        command.arg("daemon").stdout(Stdio::null()).stderr(log);
+        command.arg("daemon");
+        if let Some(folder) = &self.state_dir {
+            command.arg("--state-dir").arg(self.path(folder));
+        }
+        command.stdout(Stdio::null()).stderr(log);
         self.child = Some(command.spawn().expect("the daemon starts"));
         let begin = Instant::now();
         while std::os::unix::net::UnixStream::connect(self.socket()).is_err() {

@@ -18,8 +18,8 @@
 //!
 //! | lock | held while | by |
 //! |---|---|---|
-//! | `opening` | devices are claimed, a pool is opened or closed | create, import, export, destroy |
-//! | `OpenPool::change` | a volume or its shares change; waits for the pump and for the kernel | all changes of one pool |
+//! | `opening` | devices are claimed, a pool is opened | create, import |
+//! | `OpenPool::change` | a volume or its shares change, the pool is closed; waits for the pump and for the kernel | all changes of one pool, export and destroy too |
 //! | `listeners` | a socket is bound, or an acceptor ends | NBD shares |
 //! | `OpenPool::pump` (shared) | the pump is asked something | everybody |
 //! | `Cache` | `pools.json` is changed; waits for the disk it is on | whoever opens, closes, shares or unshares |
@@ -237,6 +237,12 @@ impl Daemon {
     #[doc(hidden)]
     pub fn fault_handle(&self, pool: &str, device: u32) -> Option<FaultHandle> {
         self.pools.get(pool).ok()?.faults.get(&DeviceId(device)).cloned()
+    }
+
+    /// Somebody changes or closes this pool now; for tests.
+    #[doc(hidden)]
+    pub fn pool_is_changing(&self, pool: &str) -> bool {
+        self.pools.get(pool).is_ok_and(|p| matches!(p.change.try_lock(), Err(std::sync::TryLockError::WouldBlock)))
     }
 
     /// Unshares everything by force and closes all pools; later calls do nothing.

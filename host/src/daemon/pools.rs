@@ -571,21 +571,23 @@ impl Daemon {
 
     pub(super) fn export_pool(&self, request: &ExportPool) -> Result<Change, ApiError> {
         let what = format!("pool {} closed", request.pool);
-        let _opening = lock(&self.opening);
         let pool = self.pools.get(&request.pool)?;
+        let _change = lock(&pool.change);
+        self.is_open(&pool)?;
         if request.dry_run {
             self.may_close(&pool, request.force)?;
             return Ok(Change { dry_run: true, ..Change::done(what) });
         }
         self.close_pool(&pool, request.force)?;
-        self.update_cache(&pool.uuid.to_string(), |_| None);
+        self.pools.remove(&pool.name);
         self.events.tell(Severity::Info, Some(&pool.name), "pool.exported", format!("pool {} was closed", pool.name));
         Ok(Change::done(what))
     }
 
     pub(super) fn destroy_pool(&self, request: &DestroyPool) -> Result<Change, ApiError> {
-        let _opening = lock(&self.opening);
         let pool = self.pools.get(&request.pool)?;
+        let _change = lock(&pool.change);
+        self.is_open(&pool)?;
         let report = pool.report()?;
         let what = format!(
             "pool {} of {} and {} volumes forgotten",
@@ -598,7 +600,6 @@ impl Daemon {
             return Ok(Change { dry_run: true, ..Change::done(what) });
         }
         self.close_pool(&pool, request.force)?;
-        self.update_cache(&pool.uuid.to_string(), |_| None);
         let mut notes = Vec::new();
         for device in &report.devices {
             match pool.about.members.get(&device.id) {
@@ -614,6 +615,8 @@ impl Daemon {
                 Some(_) => {}
             }
         }
+        // Only now: until its devices have forgotten it, nobody is to find it on them.
+        self.pools.remove(&pool.name);
         self.events.tell(Severity::Warning, Some(&pool.name), "pool.destroyed", what.clone());
         Ok(Change { notes, ..Change::done(what) })
     }
@@ -629,16 +632,22 @@ impl Daemon {
         Err(ApiError::refused("pool.shared", message).hint("unshare them first, or add -f to do so now"))
     }
 
-    /// Unshares if that is allowed, writes a checkpoint, ends the pump and gives the devices back.
+    /// Whoever waited for a pool's `change` may find that it was closed meanwhile.
+    fn is_open(&self, pool: &OpenPool) -> Result<(), ApiError> {
+        pool.ask(|_| Ok(()))
+    }
+
+    /// Unshares if that is allowed, writes a checkpoint, ends the pump, gives the devices back and forgets the pool. The
+    /// caller holds its `change`, and not `opening`: all this waits for the pool's devices, and other pools must not.
+    /// The pool stays on the list, so that nobody opens its devices meanwhile; the caller takes it off.
     fn close_pool(&self, pool: &OpenPool, force: bool) -> Result<(), ApiError> {
-        let _change = lock(&pool.change);
         self.may_close(pool, force)?;
         self.unshare_all(pool, force)?;
         if let Err(e) = pool.ask(|pump| pump.control(Command::Checkpoint)) {
             // The log has everything that was promised; the next import reads it.
             tracing::warn!(pool = pool.name, "checkpoint before closing failed: {e}");
         }
-        self.pools.remove(&pool.name);
+        self.update_cache(&pool.uuid.to_string(), |_| None);
         pool.close();
         Ok(())
     }

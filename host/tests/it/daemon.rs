@@ -434,6 +434,31 @@ fn two_pools_are_served_over_one_socket_and_each_keeps_its_own() {
 }
 
 #[test]
+fn a_pool_that_closes_slowly_holds_up_no_other() {
+    let world = World::new();
+    world.tank("raid1", 2);
+    world.volume("tank", "v", 32 * MIB);
+    let slow = |fault: Fault| (1..=2).for_each(|id| world.fault_handle("tank", id).unwrap().set(fault));
+    // The checkpoint takes several of these in a row.
+    slow(Fault::DelayMs(3000));
+    std::thread::scope(|scope| {
+        let export = scope.spawn(|| world.export(ExportPool { pool: "tank".into(), ..Default::default() }));
+        eventually("the export is under way", || world.pool_is_changing("tank"));
+        let device = world.file("other.img", 256 * MIB);
+        world.create(request("other", "single", &[device])).unwrap();
+        world.export(ExportPool { pool: "other".into(), ..Default::default() }).unwrap();
+        world.import_from_here(&["other"]).unwrap();
+        world.destroy(DestroyPool { pool: "other".into(), ..Default::default() }).unwrap();
+        assert!(!export.is_finished(), "a pool's own devices are what it waits for");
+        // Nobody gets its devices before it has let go of them.
+        assert_eq!(world.import_from_here(&[]).unwrap(), [], "it is not to be had yet");
+        slow(Fault::None);
+        export.join().unwrap().unwrap();
+    });
+    assert_eq!(world.import_from_here(&["tank"]).unwrap()[0].name, "tank");
+}
+
+#[test]
 fn a_device_that_vanishes_is_survived_by_raid1_and_named() {
     let world = World::new();
     world.tank("raid1", 2);
