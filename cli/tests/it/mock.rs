@@ -421,7 +421,16 @@ pub(crate) fn command(socket: &Path) -> std::process::Command {
 }
 
 pub(crate) fn finish(mut command: std::process::Command) -> Run {
-    let output = command.output().expect("the braid binary runs");
+    let output = loop {
+        match command.output() {
+            // A copy of the binary that was just written: a child that another test forked meanwhile has it open for
+            // writing until it executes something.
+            Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            output => break output.expect("the braid binary runs"),
+        }
+    };
     Run {
         code: output.status.code().unwrap_or(-1),
         out: String::from_utf8(output.stdout).expect("UTF-8"),
