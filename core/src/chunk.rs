@@ -9,7 +9,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::ChunkType;
-use crate::profile::Profile;
+use crate::profile::{Profile, slice};
 use crate::units::{ChunkId, DeviceId, UNIT};
 
 /// Units in one region: as many as a leaf of a volume's map has entries.
@@ -150,6 +150,24 @@ impl Chunk {
         self.first_free_region += regions.take_while(|words| full(words)).count() as u32;
     }
 
+    /// Where a range of the chunk begins on each column that has a part in it, in stripe order: all copies of mirrors,
+    /// and of striped profiles every column, from where it goes on strip by strip.
+    pub fn places(&self, offset: u64, len: u64) -> Vec<Column> {
+        let mut places: Vec<Column> = Vec::new();
+        let (mut at, end) = (offset, offset.saturating_add(len).min(self.length));
+        while at < end && places.len() < self.columns.len() {
+            let piece = slice(self.profile, self.columns.len(), at, end - at);
+            let copies = self.columns.iter().skip(piece.first).take(piece.copies);
+            let before = places.len();
+            places.extend(copies.map(|c| Column { device: c.device, offset: c.offset + piece.offset }));
+            if piece.len == 0 || places.len() == before {
+                break;
+            }
+            at += piece.len;
+        }
+        places
+    }
+
     /// Gives a unit back.
     pub fn give_back(&mut self, unit: u32) {
         assert!(self.is_taken(unit) && u64::from(unit) < self.length / UNIT, "chunk {}: unit {unit} is free", self.id);
@@ -194,6 +212,30 @@ mod tests {
         c.give_back(3);
         assert_eq!(c.empty_region(), Some(0));
         assert!(!c.take(600));
+    }
+
+    #[test]
+    fn places_are_where_reads_and_writes_go() {
+        use crate::units::STRIP;
+        let column = |device: u32| Column { device: DeviceId(device), offset: u64::from(device) << 30 };
+        let places = |profile, columns: u32, offset, len| -> Vec<(u32, u64)> {
+            let (stripe, length) = (256 * UNIT, 256 * UNIT);
+            let columns = (1..=columns).map(column).collect();
+            let c = Chunk::new(ChunkId(1), ChunkType::Data, profile, stripe, length, columns, false);
+            c.places(offset, len).into_iter().map(|p| (p.device.0, p.offset - (u64::from(p.device.0) << 30))).collect()
+        };
+        for (profile, columns, offset, len, there) in [
+            (Profile::Single, 1, 4096, 8192, vec![(1, 4096)]),
+            (Profile::Raid1, 2, 5 * STRIP, 9 * STRIP, vec![(1, 5 * STRIP), (2, 5 * STRIP)]),
+            // Strip 5 is the third of column 2, strip 6 the fourth of column 1.
+            (Profile::Raid0, 2, 5 * STRIP + 4096, STRIP, vec![(2, 2 * STRIP + 4096), (1, 3 * STRIP)]),
+            (Profile::Raid0, 2, 5 * STRIP, 4096, vec![(2, 2 * STRIP)]),
+            (Profile::Raid10, 4, 5 * STRIP, 4096, vec![(3, 2 * STRIP), (4, 2 * STRIP)]),
+            (Profile::Raid5, 3, 0, 4096, vec![]),
+            (Profile::Single, 1, 1 << 40, 4096, vec![]),
+        ] {
+            assert_eq!(places(profile, columns, offset, len), there, "{profile:?} {offset}");
+        }
     }
 
     #[test]

@@ -16,6 +16,13 @@ pub const DEVICE_MIN: u64 = 16 * crate::units::MIB;
 /// Largest member: what the allocator's arithmetic has been tested for.
 pub const DEVICE_MAX: u64 = 1 << 56;
 
+/// A read or write of a rotating member counts as slow beyond this, in ns: a hundred seeks, or a disk that tries again by
+/// itself.
+pub const SLOW_ROTATING_NS: u64 = 1_000_000_000;
+
+/// As [`SLOW_ROTATING_NS`] for members that do not rotate: beyond what cleaning up inside a flash device takes.
+pub const SLOW_NS: u64 = 100_000_000;
+
 /// The operator's label for placement: `nvme`, `ssd`, `hdd`, `net`, or a word of their own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceClass(String);
@@ -130,6 +137,11 @@ impl Device {
     pub fn become_state(&mut self, next: DeviceState) {
         assert!(self.state.may_become(next), "device {}: {:?} may not become {next:?}", self.id, self.state);
         self.state = next;
+    }
+
+    /// A read or write that takes longer, from its first I/O's place in the line to the answer, is counted as slow.
+    pub fn slow_ns(&self) -> u64 {
+        if self.rotational { SLOW_ROTATING_NS } else { SLOW_NS }
     }
 
     /// Something was written that no completed flush covers.

@@ -94,6 +94,8 @@ pub struct DeviceCounters {
     pub read_ns: u64,
     /// Sum of write command latencies in ns.
     pub write_ns: u64,
+    /// Reads and writes that took longer than [`Device::slow_ns`](crate::device::Device::slow_ns).
+    pub slow: u64,
     /// Failed reads.
     pub read_errors: u64,
     /// Failed writes, flushes and discards.

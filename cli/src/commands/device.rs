@@ -31,7 +31,7 @@ fn list(context: &Context, args: ListArgs) -> Outcome {
 fn stats(context: &Context, args: StatsArgs) -> Outcome {
     let (pool, interval) = resolve::pool_and_interval(&args.list.words)?;
     let mut flags = args.list.flags;
-    flags.columns.get_or_insert_with(|| "pool,id,name,read,write,cksum,slow".into());
+    flags.columns.get_or_insert_with(|| "pool,id,name,read,write,slow".into());
     let clean = Mutable::new(true);
     if context.json && args.check {
         let devices = context.client.call(ListDevices { pool })?;
@@ -50,7 +50,7 @@ fn stats(context: &Context, args: StatsArgs) -> Outcome {
 }
 
 fn no_errors(d: &DeviceStatus) -> bool {
-    d.read_errors == 0 && d.write_errors == 0 && d.checksum_errors == 0
+    d.read_errors == 0 && d.write_errors == 0
 }
 
 fn scan(context: &Context, args: ScanArgs) -> Outcome {

@@ -36,8 +36,8 @@ impl Row {
     }
 }
 
-fn mean(ns: u64, count: u64) -> Cell {
-    match ns.checked_div(count) {
+fn mean(ns: Option<u64>, count: u64) -> Cell {
+    match ns.and_then(|ns| ns.checked_div(count)) {
         Some(mean) if mean > 0 => Cell::Ns(mean),
         _ => Cell::Empty,
     }
@@ -152,6 +152,7 @@ fn rows(before: Option<&IoSnapshot>, now: &IoSnapshot, verbose: bool) -> Vec<Row
 }
 
 fn minus(now: &IoCounters, old: &IoCounters) -> IoCounters {
+    let time = |now: Option<u64>, old: Option<u64>| now.map(|now| now.saturating_sub(old.unwrap_or(0)));
     IoCounters {
         reads: now.reads.saturating_sub(old.reads),
         writes: now.writes.saturating_sub(old.writes),
@@ -159,8 +160,8 @@ fn minus(now: &IoCounters, old: &IoCounters) -> IoCounters {
         discards: now.discards.saturating_sub(old.discards),
         read_bytes: now.read_bytes.saturating_sub(old.read_bytes),
         write_bytes: now.write_bytes.saturating_sub(old.write_bytes),
-        read_ns: now.read_ns.saturating_sub(old.read_ns),
-        write_ns: now.write_ns.saturating_sub(old.write_ns),
+        read_ns: time(now.read_ns, old.read_ns),
+        write_ns: time(now.write_ns, old.write_ns),
     }
 }
 
@@ -169,7 +170,8 @@ mod tests {
     use super::*;
 
     fn snapshot(at: u64, opened: u64, reads: u64) -> IoSnapshot {
-        let client = IoCounters { reads, read_bytes: reads * 4096, read_ns: reads * 100, ..IoCounters::default() };
+        let client =
+            IoCounters { reads, read_bytes: reads * 4096, read_ns: Some(reads * 100), ..IoCounters::default() };
         let pool = PoolIo { name: "tank".into(), opened_monotonic_ns: opened, client, ..PoolIo::default() };
         IoSnapshot { monotonic_ns: at, pools: vec![pool], ..IoSnapshot::default() }
     }

@@ -52,7 +52,7 @@ fn healthy(pool: &PoolStatus) -> bool {
 }
 
 fn errors(device: &DeviceStatus) -> u64 {
-    device.read_errors.saturating_add(device.write_errors).saturating_add(device.checksum_errors)
+    device.read_errors.saturating_add(device.write_errors)
 }
 
 /// One line and the exit codes of monitoring plug-ins; what cannot be told is said on standard output too.
@@ -160,7 +160,7 @@ fn show(pool: &PoolStatus, verbose: bool, flags: &ListFlags) -> Result<String, A
 }
 
 /// Columns under the sentences, where the pool is said above.
-const REPORT: &[&str] = &["id", "name", "class", "state", "size", "alloc", "read", "write", "cksum", "slow", "note"];
+const REPORT: &[&str] = &["id", "name", "class", "state", "size", "alloc", "read", "write", "slow", "note"];
 
 pub(crate) const DEVICES: &[Column<DeviceStatus>] = &[
     shown("pool", |d| Cell::text(&d.pool)),
@@ -172,7 +172,6 @@ pub(crate) const DEVICES: &[Column<DeviceStatus>] = &[
     shown("alloc", |d| Cell::Bytes(d.allocated_bytes)),
     shown("read", |d| Cell::Number(d.read_errors)),
     shown("write", |d| Cell::Number(d.write_errors)),
-    shown("cksum", |d| Cell::Number(d.checksum_errors)),
     shown("slow", |d| Cell::Number(d.slow_ios)),
     shown("note", |d| Cell::maybe(&d.note)),
     extra("path", |d| Cell::text(&d.path)),

@@ -1,8 +1,9 @@
 //! `volume`: thin volumes.
 
-use super::{Context, Outcome, confirm, property};
+use super::{Context, Outcome, confirm, print, property};
 use crate::args::*;
 use crate::foreign;
+use crate::render::json;
 use crate::render::table::{Cell, Column, extra, shown, table};
 use crate::resolve;
 use braid_host::control::api::*;
@@ -117,8 +118,25 @@ pub(crate) fn destroy(context: &Context, args: DestroyArgs) -> Outcome {
 
 fn map(context: &Context, args: MapArgs) -> Outcome {
     let (pool, volume) = resolve::volume(&args.volume)?;
-    let request = MapVolume { pool, volume, ..MapVolume::default() };
-    context.show(request, |extents| table(extents, EXTENTS, &args.flags))
+    // A large map comes in parts.
+    let mut all: Vec<MapExtent> = Vec::new();
+    loop {
+        let offset_bytes = all.last().map_or(0, |e| e.offset_bytes.saturating_add(e.length_bytes));
+        let request = MapVolume { pool: pool.clone(), volume: volume.clone(), offset_bytes, limit: 0 };
+        let part = context.client.call(request)?;
+        if part.is_empty() {
+            break;
+        }
+        all.extend(part);
+    }
+    print(&if context.json { json::<MapVolume>(&all, false) } else { table(&all, EXTENTS, &args.flags)? });
+    Ok(0)
+}
+
+/// `DEVICE@OFFSET` of each place, in exact bytes: what `dd` and `blkdiscard` take.
+fn places(extent: &MapExtent) -> Cell {
+    let places = extent.places.iter().map(|p| format!("{}@{}", p.device, p.offset_bytes));
+    Cell::text(places.collect::<Vec<_>>().join(","))
 }
 
 const EXTENTS: &[Column<MapExtent>] = &[
@@ -126,5 +144,8 @@ const EXTENTS: &[Column<MapExtent>] = &[
     shown("length", |e| Cell::Bytes(e.length_bytes)),
     shown("type", |e| Cell::text(&e.kind)),
     shown("chunk", |e| e.chunk.map_or(Cell::Empty, |c| Cell::Number(c.into()))),
-    shown("devices", |e| Cell::text(e.devices.iter().map(u32::to_string).collect::<Vec<_>>().join(","))),
+    shown("profile", |e| Cell::maybe(&e.profile)),
+    shown("places", places),
+    extra("chunk_offset", |e| e.chunk_offset_bytes.map_or(Cell::Empty, Cell::Bytes)),
+    extra("strip", |e| e.strip_bytes.map_or(Cell::Empty, Cell::Bytes)),
 ];

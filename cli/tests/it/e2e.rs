@@ -508,7 +508,7 @@ impl Real {
     }
 
     /// This code and these words; nothing is printed, and nothing is different afterwards.
-    fn refuses(&self, line: &str, code: i32, said: &[&str]) {
+    pub(crate) fn refuses(&self, line: &str, code: i32, said: &[&str]) {
         let before = self.everything();
         let run = self.braid(line);
         assert_eq!((run.code, run.out.as_str()), (code, ""), "braid {line}: {run:?}");

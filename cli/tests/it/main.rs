@@ -2,6 +2,7 @@
 
 mod e2e;
 mod mock;
+mod placement;
 mod real;
 mod restart;
 mod tidy;
@@ -25,8 +26,8 @@ fn what_people_type_first_is_understood() {
         ("iostat -v tank 0.01 3", 0, "sdqb"),
         ("fi usage tank", 0, "writable now"),
         ("fi show", 0, "pool: tank"),
-        ("dev stats tank", 0, "CKSUM"),
-        ("dev st -c tank", 0, "CKSUM"),
+        ("dev stats tank", 0, "SLOW"),
+        ("dev st -c tank", 0, "SLOW"),
         ("device add /dev/sdf tank", 1, "adding a device to a pool is not there yet"),
         ("add tank /dev/sdf", 1, "not there yet"),
         ("remove tank 3", 1, "not there yet"),
@@ -161,10 +162,10 @@ action: look at its cable
  space: 1.21TiB of data and 500GiB of metadata writable, 120 chunks, 2 volumes
  spill: 1GiB of metadata chunks stand on a tier that is not preferred (1 times since open)
 
-ID  NAME     CLASS  STATE      SIZE   ALLOC  READ  WRITE  CKSUM  SLOW  NOTE
- 1  nvme9n1  ssd    ONLINE   932GiB  101GiB     0      0      0     0  -
- 2  sdqb     hdd    ONLINE   932GiB  101GiB     0      0      0     0  -
- 3  sdqd     hdd    FAULTED  932GiB  101GiB    12      0      0     0  was /dev/disk/by-id/ata-X?Y
+ID  NAME     CLASS  STATE      SIZE   ALLOC  READ  WRITE  SLOW  NOTE
+ 1  nvme9n1  ssd    ONLINE   932GiB  101GiB     0      0     0  -
+ 2  sdqb     hdd    ONLINE   932GiB  101GiB     0      0     0  -
+ 3  sdqd     hdd    FAULTED  932GiB  101GiB    12      0     0  was /dev/disk/by-id/ata-X?Y
 
 errors: 12, no data lost
 "

@@ -204,7 +204,7 @@ impl Service for Mock {
         let io = IoCounters {
             reads: looks * 10_000,
             read_bytes: looks * 10_000 * 4096,
-            read_ns: looks * 3_100_000_000,
+            read_ns: Some(looks * 3_100_000_000),
             ..IoCounters::default()
         };
         let device = |d: DeviceStatus| DeviceIo {
@@ -306,10 +306,13 @@ impl Service for Mock {
     }
     fn volume_map(&self, r: MapVolume) -> Result<Vec<MapExtent>, ApiError> {
         Self::volume(&r.pool, &r.volume)?;
-        let hole = MapExtent { offset_bytes: 0, length_bytes: GIB, kind: "hole".into(), chunk: None, devices: vec![] };
+        // In two parts, as a large map comes.
+        let hole = MapExtent { length_bytes: GIB, kind: "hole".into(), ..MapExtent::default() };
+        let places = [2, 3].map(|device| MapPlace { device, offset_bytes: u64::from(device) << 20 }).to_vec();
+        let profile = Some("raid1".into());
         let data =
-            MapExtent { offset_bytes: GIB, kind: "data".into(), chunk: Some(7), devices: vec![2, 3], ..hole.clone() };
-        Ok(vec![hole, data])
+            MapExtent { kind: "data".into(), chunk: Some(7), profile, places, offset_bytes: GIB, ..hole.clone() };
+        Ok([hole, data].into_iter().filter(|e| e.offset_bytes == r.offset_bytes).collect())
     }
     fn share(&self, r: CreateShare) -> Result<ShareInfo, ApiError> {
         self.note(&r);

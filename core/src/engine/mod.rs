@@ -418,6 +418,9 @@ impl Engine {
             self.device_error(id, device, op, offset, error);
         }
         if let Some(member) = self.pool.device_mut(device) {
+            if matches!(op, DeviceOp::Read | DeviceOp::Write { .. }) && latency > member.slow_ns() {
+                member.counters.slow += 1;
+            }
             match op {
                 DeviceOp::Read => member.counters.read_ns += latency,
                 DeviceOp::Write { .. } => member.counters.write_ns += latency,

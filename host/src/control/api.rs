@@ -694,9 +694,8 @@ pub struct DeviceStatus {
     pub read_errors: u64,
     /// Failed writes, flushes and discards.
     pub write_errors: u64,
-    /// Reads whose content was wrong.
-    pub checksum_errors: u64,
-    /// I/Os that took far longer than usual for the device's class.
+    /// Reads and writes since the pool was opened that took longer than 1 s on a rotating member, 100 ms on another,
+    /// waiting in the member's line included.
     pub slow_ios: u64,
     /// Recent mean latency of interactive reads; 0 = no sample yet.
     pub read_latency_ns: u64,
@@ -908,10 +907,12 @@ pub struct IoCounters {
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Sum of read latencies; 0 when not measured.
-    pub read_ns: u64,
-    /// Sum of write latencies; 0 when not measured.
-    pub write_ns: u64,
+    /// Sum of read latencies; absent for clients, of whom it is not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_ns: Option<u64>,
+    /// Sum of write latencies; as `read_ns`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_ns: Option<u64>,
 }
 
 // ---------------------------------------------------------------------------------------------------------------
@@ -1160,7 +1161,7 @@ pub struct MapVolume {
 }
 
 /// A run of a volume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapExtent {
     /// First byte.
     pub offset_bytes: u64,
@@ -1171,9 +1172,28 @@ pub struct MapExtent {
     /// Chunk, when mapped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk: Option<u32>,
-    /// Devices that hold it.
+    /// First byte of the run within the chunk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk_offset_bytes: Option<u64>,
+    /// The chunk's profile, when mapped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// The run changes from one set of devices to the next after so many bytes; absent when it stands on each in one
+    /// piece.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strip_bytes: Option<u64>,
+    /// Where it begins on each device that has a part of it: all copies, and every column of a striped profile.
     #[serde(default)]
-    pub devices: Vec<u32>,
+    pub places: Vec<MapPlace>,
+}
+
+/// Where on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MapPlace {
+    /// Device.
+    pub device: u32,
+    /// First byte on it.
+    pub offset_bytes: u64,
 }
 
 // ---------------------------------------------------------------------------------------------------------------

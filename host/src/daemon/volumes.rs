@@ -1,8 +1,9 @@
 //! Volumes: made, listed, grown, renamed, forgotten, and where their content is.
 
+use braid_core::chunk::{Chunk, Column};
 use braid_core::control::{Command, Done, VolumeClass};
 use braid_core::report::PoolReport;
-use braid_core::units::{BLOCK, VolumeId, round_up};
+use braid_core::units::{BLOCK, STRIP, VolumeId, round_up};
 use braid_core::volume::{Extent, VOLUME_MAX};
 use braid_core::{ChunkType, Engine};
 
@@ -179,21 +180,31 @@ fn map_batch(engine: &Engine, volume: VolumeId, mut at: u64, want: usize) -> Vec
     let Some(found) = engine.pool().volume(volume) else { return extents };
     while at < found.size && extents.len() < want {
         let extent = found.map.first(at, found.size - at);
-        let (kind, chunk, devices) = match extent {
-            Extent::Hole { .. } => ("hole", None, Vec::new()),
-            Extent::Mapped { chunk, .. } => match engine.pool().chunk(chunk) {
-                Some(c) => {
-                    let mut devices: Vec<u32> = c.columns.iter().map(|c| c.device.0).collect();
-                    devices.dedup();
-                    (kind_name(c.kind), Some(chunk.0), devices)
-                }
-                None => ("data", Some(chunk.0), Vec::new()),
-            },
-        };
-        extents.push(MapExtent { offset_bytes: at, length_bytes: extent.len(), kind: kind.into(), chunk, devices });
+        let run =
+            MapExtent { offset_bytes: at, length_bytes: extent.len(), kind: "hole".into(), ..MapExtent::default() };
+        extents.push(match extent {
+            Extent::Hole { .. } => run,
+            Extent::Mapped { chunk, offset, len } => mapped(engine.pool().chunk(chunk), offset, len, run),
+        });
         at += extent.len().max(BLOCK);
     }
     extents
+}
+
+/// The run with what the chunk it stands in says of it.
+fn mapped(chunk: Option<&Chunk>, offset: u64, len: u64, run: MapExtent) -> MapExtent {
+    // The map names only chunks that are there.
+    let Some(chunk) = chunk else { return run };
+    let place = |c: Column| MapPlace { device: c.device.0, offset_bytes: c.offset };
+    MapExtent {
+        kind: kind_name(chunk.kind).into(),
+        chunk: Some(chunk.id.0),
+        chunk_offset_bytes: Some(offset),
+        profile: Some(chunk.profile.name().into()),
+        strip_bytes: chunk.profile.facts().striped.then_some(STRIP),
+        places: chunk.places(offset, len).into_iter().map(place).collect(),
+        ..run
+    }
 }
 
 /// The size that `+5G`, `-5G` or `5G` makes of the present one.

@@ -399,7 +399,14 @@ fn volumes_grow_under_their_clients_and_keep_their_names_while_shared() {
         kinds,
         [("hole", 0, 100 * MIB), ("data", 100 * MIB, 8192), ("hole", 100 * MIB + 8192, 28 * MIB - 8192),]
     );
-    assert_eq!(map[1].devices.len(), 2);
+    assert_eq!((map[1].profile.as_deref(), map[1].strip_bytes, map[1].places.len()), (Some("raid1"), None, 2));
+    for place in &map[1].places {
+        use std::os::unix::fs::FileExt;
+        let file = fs::File::open(world.path(&format!("d{}.img", place.device - 1))).unwrap();
+        let mut found = vec![0; 8192];
+        file.read_exact_at(&mut found, place.offset_bytes).unwrap();
+        assert!(found == pattern(0, 8192), "something else is at {place:?}");
+    }
 }
 
 #[test]
@@ -431,6 +438,23 @@ fn two_pools_are_served_over_one_socket_and_each_keeps_its_own() {
     assert_eq!(snapshot.pools.len(), 1);
     assert!(snapshot.pools[0].client.reads >= 2 && snapshot.monotonic_ns > snapshot.pools[0].opened_monotonic_ns);
     assert_eq!(world.usage(Usage::default()).unwrap()[0].raw_bytes, 512 * MIB);
+}
+
+#[test]
+fn slow_commands_are_counted_by_device() {
+    let world = World::new();
+    world.tank("raid1", 2);
+    world.volume("tank", "v", 32 * MIB);
+    world.nbd("tank", "v");
+    let mut client = world.client("tank/v");
+    let slow = || -> Vec<u64> { world.one_status().devices.iter().map(|d| d.slow_ios).collect() };
+    assert_eq!(client.write(0, 0, &pattern(0, 4096)).unwrap().error, 0);
+    let before = slow();
+    // Slow even for a disk that rotates.
+    world.fault_handle("tank", 2).unwrap().set(Fault::DelayMs(1200));
+    assert_eq!(client.write(0, 0, &pattern(0, 4096)).unwrap().error, 0);
+    assert!(slow()[1] > before[1], "{before:?} {:?}", slow());
+    world.fault_handle("tank", 2).unwrap().set(Fault::None);
 }
 
 #[test]
