@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   control socket ──► Daemon (api::Service)
-//!                        │   pools.rs       create, destroy, import, export
+//!                        │   pools/         create, destroy, import, export, scan
 //!                        │   discover.rs    which devices are members of what
 //!                        │   cache.rs       where members were last time, and what was shared
 //!                        │   volumes.rs     create, resize, rename, destroy, map

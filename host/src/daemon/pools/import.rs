@@ -1,0 +1,289 @@
+//! Pools are found on devices and opened.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use braid_core::meta::superblock::Superblock;
+
+use super::{Claimed, devices_word};
+use crate::backend::{self, Disk, DiskSpec, Facts, OpenError, OpenOptions};
+use crate::control::api::*;
+use crate::control::check;
+use crate::daemon::discover::{self, Group, Identity, Look, Search};
+use crate::daemon::events::Severity;
+use crate::daemon::{Daemon, OpenPool, lock, views};
+use crate::pump::Setup;
+
+/// How long a member may be in somebody's hands when a pool is opened.
+const CLAIM_PATIENCE: Duration = Duration::from_secs(3);
+
+impl Daemon {
+    pub(in crate::daemon) fn import_pools(&self, request: &ImportPools) -> Result<Vec<FoundPool>, ApiError> {
+        if let Some(name) = &request.rename {
+            check::pool_name(name)?;
+            if request.names.len() != 1 {
+                return Err(ApiError::usage("import.rename_what", "a new name is for exactly one pool, so name one"));
+            }
+        }
+        let _opening = lock(&self.opening);
+        let search = self.search(request);
+        for problem in &search.problems {
+            tracing::warn!("{problem}");
+        }
+        let mut groups = search.groups();
+        groups.retain(|g| self.pools.by_uuid(g.uuid).is_none());
+        if request.names.is_empty() {
+            if groups.is_empty()
+                && !search.problems.is_empty()
+                && (!request.devices.is_empty() || !request.directories.is_empty() || request.all)
+            {
+                return Err(ApiError::failed("import.nothing_found", search.problems.join("; ")));
+            }
+            return Ok(groups.iter().map(|g| self.found(g, request, request.all, &search.problems)).collect());
+        }
+        let mut chosen = Vec::new();
+        for name in &request.names {
+            if let Some(open) = self.pools.all().into_iter().find(|p| p.name == *name || p.uuid.to_string() == *name)
+                && !groups.iter().any(|g| g.uuid.to_string() == *name || (g.name == *name && request.rename.is_some()))
+            {
+                // The same name on other devices is a clash, not the same pool.
+                if let Some(clash) = groups.iter().find(|g| g.name == *name) {
+                    return Err(name_clash(clash, &open));
+                }
+                chosen.push(Chosen::Open(open));
+                continue;
+            }
+            chosen.push(Chosen::Found(choose(&groups, name, &search)?));
+        }
+        let mut answer = Vec::new();
+        for one in chosen {
+            match one {
+                Chosen::Open(pool) => answer.push(self.found_open(&pool)?),
+                Chosen::Found(group) => {
+                    let found = self.found(&group, request, true, &search.problems);
+                    if !found.imported && !request.dry_run {
+                        let why = found.note.unwrap_or_else(|| "it cannot be opened".into());
+                        let message = format!("pool {} was not opened: {why}", group.name);
+                        let error = match found.state {
+                            PoolState::Degraded if !request.force => {
+                                ApiError::new(ErrorKind::Refused, "import.degraded", message)
+                            }
+                            _ => ApiError::failed("import.failed", message),
+                        };
+                        return Err(match self.pools.get(&group.name) {
+                            Ok(open) if open.uuid != group.uuid && request.rename.is_none() => {
+                                name_clash(&group, &open)
+                            }
+                            _ => error,
+                        });
+                    }
+                    answer.push(found);
+                }
+            }
+        }
+        Ok(answer)
+    }
+
+    fn search(&self, request: &ImportPools) -> Search {
+        let mut search = Search::default();
+        request.devices.iter().for_each(|d| search.place(Path::new(d), true));
+        request.directories.iter().for_each(|d| search.folder(Path::new(d)));
+        if request.devices.is_empty() && request.directories.is_empty() {
+            for remembered in self.cache.load().unwrap_or_else(|e| {
+                search.problems.push(e.to_string());
+                Vec::new()
+            }) {
+                remembered.devices.iter().for_each(|d| search.place(d, false));
+            }
+            discover::block_devices().iter().for_each(|d| search.place(d, false));
+        }
+        search
+    }
+
+    /// What is said about a pool that was found, after opening it if that is wanted and possible.
+    fn found(&self, group: &Group, request: &ImportPools, open: bool, problems: &[String]) -> FoundPool {
+        let mut notes = group.notes.clone();
+        let mut found = FoundPool {
+            name: group.name.clone(),
+            uuid: group.uuid.to_string(),
+            state: PoolState::Online,
+            imported: false,
+            devices: group
+                .members
+                .iter()
+                .map(|(id, f)| FoundDevice { id: id.0, path: f.path.display().to_string() })
+                .collect(),
+            missing: 0,
+            note: None,
+        };
+        let examined = match &group.obstacle {
+            Some(obstacle) => Err(obstacle.clone()),
+            None => group.examine(self.boot),
+        };
+        match examined {
+            Ok(missing) if missing.is_empty() => {}
+            Ok(missing) => {
+                found.state = PoolState::Degraded;
+                found.missing = missing.len() as u32;
+                let ids: Vec<String> = missing.iter().map(ToString::to_string).collect();
+                notes.push(format!(
+                    "device {} is missing; what is written without it leaves it out of date, and this version cannot \
+                     bring it up to date again",
+                    ids.join(" ")
+                ));
+                // What was seen of damaged devices may be what is missing here.
+                notes.extend(problems.iter().cloned());
+            }
+            Err(why) => {
+                found.state = PoolState::Unavailable;
+                notes.push(why);
+                notes.extend(problems.iter().cloned());
+            }
+        }
+        if open && !request.dry_run && found.state != PoolState::Unavailable {
+            match self.import_group(group, request.rename.as_deref(), request.force) {
+                Ok(pool) => {
+                    found.imported = true;
+                    found.name.clone_from(&pool.name);
+                }
+                Err(why) => notes.push(why),
+            }
+        }
+        found.note = (!notes.is_empty()).then(|| notes.join("; "));
+        found
+    }
+
+    fn found_open(&self, pool: &OpenPool) -> Result<FoundPool, ApiError> {
+        let report = pool.report()?;
+        let status = views::status(&report, &pool.about);
+        Ok(FoundPool {
+            name: status.name,
+            uuid: status.uuid,
+            state: status.state,
+            imported: false,
+            missing: status.devices.iter().filter(|d| d.state == "MISSING").count() as u32,
+            devices: status.devices.into_iter().map(|d| FoundDevice { id: d.id, path: d.path }).collect(),
+            note: Some("it is open already".into()),
+        })
+    }
+
+    /// Claims the members and opens the pool.
+    fn import_group(&self, group: &Group, rename: Option<&str>, degraded: bool) -> Result<Arc<OpenPool>, String> {
+        let name = rename.unwrap_or(&group.name);
+        if let Ok(open) = self.pools.get(name) {
+            return Err(format!("a pool named {name} is open already ({})", open.uuid));
+        }
+        let mut members = Vec::new();
+        let mut superblocks = Vec::new();
+        for (id, found) in &group.members {
+            let spec = DiskSpec::Path(found.path.clone());
+            let options = OpenOptions { direct: self.config.direct, ..OpenOptions::default() };
+            let (disk, facts) = claim_member(&spec, options).map_err(|e| discover::with_source(&e))?;
+            let path = found.path.display().to_string();
+            // Between the look and the claim someone may have been here.
+            let Look::Member(now, _) = discover::look(&disk, &path) else {
+                return Err(format!("{path} has changed since it was looked at"));
+            };
+            if (now.pool, now.device_uuid) != (found.superblock.pool, found.superblock.device_uuid) {
+                return Err(format!("{path} has changed since it was looked at"));
+            }
+            let identity = Identity::of(&found.path);
+            // The name is written by the first checkpoint, from the newest of these.
+            superblocks.push(Superblock { name: name.into(), ..*now });
+            members.push((*id, Claimed { spec, path, identity, disk: Some(disk), facts }));
+        }
+        let pool = self.open_pool(name, group.uuid, members, Setup::Import(superblocks), degraded)?;
+        let message = format!("pool {name} was opened from {}", devices_word(group.members.len()));
+        self.events.tell(Severity::Info, Some(name), "pool.opened", message);
+        self.restore_shares(&pool);
+        Ok(pool)
+    }
+
+    pub(in crate::daemon) fn open_remembered(&self) -> Vec<String> {
+        let _opening = lock(&self.opening);
+        let remembered = self.cache.load().unwrap_or_else(|e| {
+            self.events.tell(Severity::Warning, None, "cache.failed", e.to_string());
+            Vec::new()
+        });
+        let mut open = Vec::new();
+        for entry in remembered {
+            let mut search = Search::default();
+            entry.devices.iter().for_each(|d| search.place(d, false));
+            let find = |search: &Search| search.groups().into_iter().find(|g| g.uuid.to_string() == entry.uuid);
+            let complete = |g: &Group| g.obstacle.is_none() && g.examine(self.boot).is_ok_and(|m| m.is_empty());
+            if !find(&search).is_some_and(|g| complete(&g)) {
+                // Disks change their names at boot: look everywhere before doing without one.
+                discover::block_devices().iter().for_each(|d| search.place(d, false));
+            }
+            let result = match find(&search) {
+                None => Err(format!("none of its devices was found ({})", problems_or(&search, "nothing is there"))),
+                Some(group) => match &group.obstacle {
+                    Some(obstacle) => Err(obstacle.clone()),
+                    None => self.import_group(&group, None, false),
+                },
+            };
+            match result {
+                Ok(pool) => open.push(pool.name.clone()),
+                Err(why) => {
+                    let message = format!("pool {} was open before and could not be opened: {why}", entry.name);
+                    self.events.tell(Severity::Error, Some(&entry.name), "pool.not_opened", message);
+                }
+            }
+        }
+        open
+    }
+}
+
+enum Chosen {
+    Open(Arc<OpenPool>),
+    Found(Group),
+}
+
+fn name_clash(found: &Group, open: &OpenPool) -> ApiError {
+    let message = format!(
+        "pool {} ({}) was found, but another pool of that name is open ({})",
+        found.name, found.uuid, open.uuid
+    );
+    ApiError::failed("pool.exists", message)
+        .hint(format!("open it under another name: braid import {} --as NAME", found.uuid))
+}
+
+/// The one pool of this name or identity.
+fn choose(groups: &[Group], name: &str, search: &Search) -> Result<Group, ApiError> {
+    let hits: Vec<&Group> = groups.iter().filter(|g| g.name == *name || g.uuid.to_string() == *name).collect();
+    match hits.as_slice() {
+        [one] => Ok((*one).clone()),
+        [] => {
+            let message = format!("no pool {name} was found ({})", problems_or(search, "its devices are not here"));
+            let error = ApiError::not_found("pool.not_found", message);
+            Err(match search.denied {
+                0 => error.hint("name its devices, or a folder to search with -d DIR"),
+                n => error.hint(format!("{n} devices could not be read: this daemon does not run as root")),
+            })
+        }
+        several => {
+            let uuids: Vec<String> = several.iter().map(|g| g.uuid.to_string()).collect();
+            let message = format!("{} pools are named {name}: {}", several.len(), uuids.join(" "));
+            Err(ApiError::usage("pool.ambiguous", message).hint("use the uuid, and --as NAME for the second"))
+        }
+    }
+}
+
+fn problems_or(search: &Search, otherwise: &str) -> String {
+    if search.problems.is_empty() { otherwise.into() } else { search.problems.join("; ") }
+}
+
+/// Opens a member, and waits a little for whoever has it: the kernel closes the files of a killed process's ring in its
+/// own time, and the daemon that comes after must not miss its pools for that.
+fn claim_member(spec: &DiskSpec, options: OpenOptions) -> Result<(Disk, Facts), OpenError> {
+    let since = Instant::now();
+    loop {
+        match backend::open(spec, options) {
+            Err(OpenError::Busy(..)) if since.elapsed() < CLAIM_PATIENCE => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Making pools, opening them, closing them, and making their devices forget.
+
+mod close;
+mod create;
+mod import;
+mod plan;
+mod scan;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::SystemTime;
+
+use braid_core::units::{DeviceId, Uuid};
+
+use super::cache::Remembered;
+use super::discover::Identity;
+use super::events::{Narrator, Severity};
+use super::views::{self, About, MemberFacts};
+use super::{Daemon, OpenPool};
+use crate::backend::{Disk, DiskSpec, Facts};
+use crate::pump::{self, PumpHandle, Setup};
+
+/// A device that was claimed.
+struct Claimed {
+    spec: DiskSpec,
+    /// As it was named; remembered and shown.
+    path: String,
+    identity: Option<Identity>,
+    disk: Option<Disk>,
+    facts: Facts,
+}
+
+fn devices_word(count: usize) -> String {
+    if count == 1 { "1 device".into() } else { format!("{count} devices") }
+}
+
+fn spec_path(spec: &DiskSpec) -> Option<&Path> {
+    match spec {
+        DiskSpec::Path(path) => Some(path),
+        DiskSpec::Ram(_) | DiskSpec::Null(_) => None,
+    }
+}
+
+impl Daemon {
+    /// Starts the pump and puts the pool on the list; remembers it.
+    fn open_pool(
+        &self,
+        name: &str,
+        uuid: Uuid,
+        members: Vec<(DeviceId, Claimed)>,
+        setup: Setup,
+        degraded: bool,
+    ) -> Result<Arc<OpenPool>, String> {
+        let mut facts = BTreeMap::new();
+        let mut identities = Vec::new();
+        let mut faults = BTreeMap::new();
+        let mut disks = Vec::new();
+        for (id, claimed) in members {
+            let Some(disk) = claimed.disk else { continue };
+            identities.extend(claimed.identity.map(|i| (i, id)));
+            faults.insert(id, disk.fault_handle());
+            let Facts { model, serial, note: notes, .. } = claimed.facts;
+            facts.insert(id, MemberFacts { path: claimed.path, model, serial, notes });
+            disks.push((id, disk));
+        }
+        let paths: HashMap<DeviceId, String> = facts.iter().map(|(id, f)| (*id, f.path.clone())).collect();
+        let (narrator, events) = (Narrator::new(name, paths), self.events.clone());
+        let options = pump::Options {
+            reactor: self.config.reactor,
+            memory: self.config.memory,
+            boot: self.boot,
+            degraded,
+            on_event: Box::new(move |event| narrator.tell(&events, &event)),
+        };
+        let pump = PumpHandle::start(options, disks, setup)?;
+        for id in pump.missing() {
+            let message = format!("device {id} was not there when the pool was opened");
+            self.events.tell(Severity::Warning, Some(name), "device.missing", message);
+        }
+        if pump.forgotten() > 0 {
+            let message = format!("a power cut took back {} changes that nobody had asked to flush", pump.forgotten());
+            self.events.tell(Severity::Warning, Some(name), "pool.forgotten", message);
+        }
+        let about = About {
+            opened_at: SystemTime::now(),
+            opened_ns: views::monotonic_ns(),
+            members: facts,
+            reactor: pump.reactor().to_string(),
+            forgotten: pump.forgotten(),
+        };
+        let pool = Arc::new(OpenPool {
+            name: name.into(),
+            uuid,
+            about,
+            identities,
+            faults,
+            change: Mutex::default(),
+            pump: RwLock::new(Some(pump)),
+        });
+        self.pools.insert(pool.clone());
+        self.remember(&pool);
+        Ok(pool)
+    }
+
+    /// Pools in memory only are not worth remembering: they are gone with the process.
+    fn remember(&self, pool: &OpenPool) {
+        let paths = pool.about.members.values().map(|m| &m.path).filter(|p| p.starts_with('/'));
+        let devices: Vec<PathBuf> = paths.map(PathBuf::from).collect();
+        if devices.is_empty() {
+            return;
+        }
+        // A member that is away now is looked for where it was, until the pool is exported.
+        let uuid = pool.uuid.to_string();
+        self.update_cache(&uuid.clone(), |known| {
+            let shares = known.map_or_else(Vec::new, |k| k.shares);
+            Some(Remembered { uuid, name: pool.name.clone(), devices, shares })
+        });
+    }
+
+    fn update_cache(&self, uuid: &str, change: impl FnOnce(Option<Remembered>) -> Option<Remembered>) {
+        if let Err(e) = self.cache.update(uuid, change) {
+            let message = format!("{e}; after a restart pools are found by braid import only");
+            self.events.tell(Severity::Warning, None, "cache.failed", message);
+        }
+    }
+}

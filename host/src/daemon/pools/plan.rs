@@ -1,0 +1,142 @@
+//! What a request for a pool stands for: profiles, classes and tiers made definite. Only words and numbers.
+
+use std::collections::BTreeMap;
+
+use braid_core::allocator::{Hint, Mode};
+use braid_core::meta::format::{self, NewPool};
+use braid_core::units::Uuid;
+use braid_core::{DeviceClass, Profile, Tiers};
+
+use super::Claimed;
+use crate::control::api::*;
+use crate::daemon::{discover, properties};
+
+fn fresh_uuid() -> Uuid {
+    Uuid(uuid::Uuid::new_v4().into_bytes())
+}
+
+/// What the request stands for: profiles, classes and tiers made definite.
+pub(super) fn new_pool(request: &CreatePool, claimed: &[Claimed]) -> Result<(NewPool, Vec<String>), ApiError> {
+    let count = claimed.len();
+    let mut notes: Vec<String> = claimed.iter().flat_map(|c| c.facts.note.clone()).collect();
+    let profile = |what: &str, spec: &Option<ProfileSpec>, otherwise: Profile| match spec {
+        None => Ok(otherwise),
+        Some(spec) => Profile::parse(&spec.profile).ok_or_else(|| {
+            ApiError::usage("profile.unknown", format!("there is no {what} profile '{}'", spec.profile))
+        }),
+    };
+    let [usual_data, usual_metadata] = Profile::usual(count);
+    let data = profile("data", &request.data, usual_data)?;
+    let metadata = profile("metadata", &request.metadata, usual_metadata)?;
+    for p in [data, metadata].iter().filter(|p| !p.carries_data()) {
+        notes.push(format!(
+            "profile {}: chunks are placed, volumes cannot be made yet; parity I/O is not there",
+            p.name()
+        ));
+    }
+
+    let asked: Vec<NewDevice> =
+        request.devices.iter().cloned().chain((request.devices.len()..count).map(|_| NewDevice::default())).collect();
+    let mut devices = Vec::new();
+    for (claimed, asked) in claimed.iter().zip(&asked) {
+        let word = asked.class.as_deref().unwrap_or_else(|| discover::class_of(&claimed.spec, &claimed.facts));
+        let class = DeviceClass::parse(word).ok_or_else(|| {
+            ApiError::usage("class.bad_name", format!("'{word}' cannot be a device class"))
+                .hint("1 to 15 of a-z 0-9 . _ -, such as nvme, ssd, hdd")
+        })?;
+        if asked.class.is_some()
+            && claimed.facts.rotational != (word == "hdd")
+            && matches!(word, "nvme" | "ssd" | "hdd")
+        {
+            let says = if claimed.facts.rotational { "that it rotates" } else { "that it does not rotate" };
+            notes.push(format!("{} is of class {word}, and the kernel says {says}", claimed.path));
+        }
+        devices.push(format::NewDevice {
+            uuid: fresh_uuid(),
+            path: claimed.path.clone(),
+            size: claimed.facts.size,
+            class,
+            rotational: claimed.facts.rotational,
+            tiers: None,
+            hint: Hint::default(),
+        });
+    }
+    prefer_classes(request, &mut devices)?;
+    for (device, asked) in devices.iter_mut().zip(&asked) {
+        if let Some(tiers) = asked_tiers(device.tiers.unwrap_or_else(|| device.class.default_tiers()), &asked.tiers)? {
+            device.tiers = Some(tiers);
+        }
+    }
+
+    let mut properties = Vec::new();
+    if let Some(mode) = &request.mode {
+        properties.push(("allocation".to_string(), mode.clone()));
+    }
+    if request.strict {
+        properties.push(("strict".to_string(), "on".to_string()));
+    }
+    for (name, value) in &request.properties {
+        properties.push((properties::canonical(name).to_string(), value.clone()));
+    }
+    // `strict` belongs to a mode, so the mode comes first.
+    properties.sort_by_key(|(name, _)| name != "allocation");
+    let mut trial = braid_core::properties::Properties::default();
+    for (name, value) in &properties {
+        notes.extend(trial.set(name, value)?);
+    }
+    if let Some(id) = trial.read_policy.device()
+        && id.index() > count
+    {
+        return Err(ApiError::usage(
+            "read_policy.no_device",
+            format!("read policy devid:{id}: there will be devices 1 to {count}"),
+        ));
+    }
+    Ok((NewPool { name: request.name.clone(), uuid: fresh_uuid(), data, metadata, devices, properties }, notes))
+}
+
+/// `raid1@ssd,hdd`: those classes come first, in this order; all others after them.
+fn prefer_classes(request: &CreatePool, devices: &mut [format::NewDevice]) -> Result<(), ApiError> {
+    for (is_data, spec) in [(true, &request.data), (false, &request.metadata)] {
+        let Some(spec) = spec.as_ref().filter(|s| !s.classes.is_empty()) else { continue };
+        if request.mode.as_deref().is_some_and(|m| Mode::parse(m) != Some(Mode::default())) {
+            let message = format!("{spec}: classes of a profile need allocation mode {}", Mode::default().name());
+            return Err(ApiError::usage("profile.classes_need_tiers", message));
+        }
+        if let Some(none) = spec.classes.iter().find(|c| !devices.iter().any(|d| d.class.name() == *c)) {
+            let message = format!("{spec}: no device is of class {none}");
+            return Err(ApiError::usage("class.no_device", message).hint(format!("say which: --class {none}=/dev/…")));
+        }
+        let listed = u8::try_from(spec.classes.len()).unwrap_or(u8::MAX);
+        for device in devices.iter_mut() {
+            let mut tiers = device.tiers.unwrap_or_else(|| device.class.default_tiers());
+            let tier = if is_data { &mut tiers.data } else { &mut tiers.metadata };
+            *tier = match spec.classes.iter().position(|c| c == device.class.name()) {
+                Some(place) => u8::try_from(place).unwrap_or(u8::MAX - 1),
+                None => tier.saturating_add(listed).min(Tiers::NEVER - 1),
+            };
+            device.tiers = Some(tiers);
+        }
+    }
+    Ok(())
+}
+
+/// Tiers of one device as asked; `None` when nothing was asked.
+fn asked_tiers(mut tiers: Tiers, asked: &BTreeMap<String, u8>) -> Result<Option<Tiers>, ApiError> {
+    if asked.is_empty() {
+        return Ok(None);
+    }
+    tiers.data = asked.get("data").copied().unwrap_or(tiers.data);
+    tiers.metadata = asked.get("metadata").copied().unwrap_or(tiers.metadata);
+    match asked.get("system") {
+        Some(system) if *system != tiers.metadata => Err(ApiError::usage(
+            "tier.system",
+            format!(
+                "the pool's own records are placed as metadata is: tier.system cannot be {system} and tier.metadata {}",
+                tiers.metadata
+            ),
+        )
+        .hint("leave tier.system out")),
+        _ => Ok(Some(tiers)),
+    }
+}
