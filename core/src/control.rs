@@ -4,8 +4,9 @@
 
 use alloc::string::String;
 
-use crate::request::Content;
 use crate::units::{DeviceId, VolumeId};
+
+pub use crate::content::VolumeClass;
 
 /// A change of a running pool; every one is durable when it is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,40 +64,6 @@ pub enum Command {
     },
     /// Put the maps in order and write a checkpoint; what `export` and a clean stop do last.
     Checkpoint,
-}
-
-/// What a volume's writes count as when they are placed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum VolumeClass {
-    /// As each request says; data when it says nothing.
-    #[default]
-    Auto,
-    /// Always metadata.
-    Metadata,
-    /// Always data.
-    Data,
-}
-
-impl VolumeClass {
-    /// All, in the order of the documentation.
-    pub const ALL: [VolumeClass; 3] = [VolumeClass::Auto, VolumeClass::Metadata, VolumeClass::Data];
-
-    /// The word for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            VolumeClass::Auto => "auto",
-            VolumeClass::Metadata => "metadata",
-            VolumeClass::Data => "data",
-        }
-    }
-
-    /// What a request of this content counts as in a volume of this class.
-    pub fn resolve(self, content: Content) -> Content {
-        match (self, content) {
-            (VolumeClass::Metadata, _) | (VolumeClass::Auto, Content::Metadata) => Content::Metadata,
-            _ => Content::Data,
-        }
-    }
 }
 
 /// A command succeeded.

@@ -12,6 +12,7 @@ extern crate std;
 
 pub mod allocator;
 pub mod chunk;
+pub mod content;
 pub mod control;
 pub mod device;
 mod engine;

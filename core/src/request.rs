@@ -17,6 +17,8 @@
 
 use crate::units::{BufId, BufRange, ClientId, DeviceId, Instant, IoId, VolumeId};
 
+pub use crate::content::Content;
+
 /// What a client asks of a volume.
 ///
 /// The buffer covers the *block-aligned envelope* of `[offset, offset + len)`: its byte 0 is the volume's byte
@@ -67,18 +69,6 @@ pub enum Op {
         /// Keep the space allocated (write real zeros).
         no_hole: bool,
     },
-}
-
-/// What a client says about the content of a request; decides where a first write is placed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Content {
-    /// Nothing was said.
-    #[default]
-    Unsaid,
-    /// File data.
-    Data,
-    /// File system metadata.
-    Metadata,
 }
 
 /// Everything that can happen to a pool.
