@@ -1,6 +1,7 @@
 //! The real binary under real input: every share, the tools that people use, and kill -9.
 
-use crate::real::{FUSE, LOOP, Need, Real, have, sh, shell};
+use crate::real::{FUSE, LOOP, Real, shell};
+use crate::tools::{Need, have, sh};
 use braid_host::aligned::AlignedBox;
 use braid_host::nbd::client::{Client, Wish};
 use braid_host::nbd::proto::cmd;

@@ -6,6 +6,8 @@ mod placement;
 mod real;
 mod restart;
 mod tidy;
+#[path = "../../../host/tests/it/tools.rs"]
+mod tools;
 
 use braid_host::control::api::{PoolState, ROUTES};
 use mock::{Daemon, command, finish};

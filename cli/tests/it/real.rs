@@ -1,63 +1,22 @@
 //! The real thing: the braid binary as daemon and as client, on files, in a folder of its own.
 
 use crate::mock::Run;
+use crate::tools::{self, Need};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-
-/// Where tools are, and where the daemon looks for them.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// Something that is not everywhere.
-#[derive(Clone, Copy)]
-pub(crate) enum Need {
-    /// Effective user 0.
-    Root,
-    /// A device node that we may read and write.
-    Node(&'static str),
-    /// A program.
-    Tool(&'static str),
-}
 
 /// What a FUSE share needs.
 pub(crate) const FUSE: [Need; 2] = [Need::Root, Need::Node("/dev/fuse")];
 /// What a loop share needs.
 pub(crate) const LOOP: [Need; 3] = [Need::Root, Need::Node("/dev/fuse"), Need::Node("/dev/loop-control")];
 
-/// True when everything is there. Else prints `SKIP name: needs X`, or panics when BRAID_REQUIRE_TOOLS=1.
-pub(crate) fn have(name: &str, needs: &[Need]) -> bool {
-    let there = |tool: &str| std::env::split_paths(PATH).any(|dir| dir.join(tool).is_file());
-    let missing: Vec<&str> = needs
-        .iter()
-        .filter_map(|need| match *need {
-            // SAFETY: no arguments, always succeeds.
-            Need::Root => (unsafe { libc::geteuid() } != 0).then_some("root"),
-            Need::Node(path) => File::options().read(true).write(true).open(path).is_err().then_some(path),
-            Need::Tool(tool) => (!there(tool)).then_some(tool),
-        })
-        .collect();
-    if missing.is_empty() {
-        return true;
-    }
-    let missing = missing.join(", ");
-    assert!(std::env::var("BRAID_REQUIRE_TOOLS").as_deref() != Ok("1"), "{name} needs {missing}");
-    println!("SKIP {name}: needs {missing}");
-    false
-}
-
 /// A shell line, how it ended and what it said.
 pub(crate) fn shell(line: &str) -> Run {
     let mut command = Command::new("sh");
-    command.args(["-ec", line]).env("PATH", PATH).stdin(Stdio::null());
+    command.args(["-ec", line]).env("PATH", tools::path()).stdin(Stdio::null());
     crate::mock::finish(command)
-}
-
-/// A shell line that must succeed; what it printed.
-pub(crate) fn sh(line: &str) -> String {
-    let run = shell(line);
-    assert_eq!(run.code, 0, "`{line}`:\n{}{}", run.out, run.err);
-    run.out
 }
 
 /// A daemon on a socket, with state and disks in a temporary folder. When it is dropped, or the test fails, what was
@@ -151,7 +110,7 @@ impl Real {
     /// `braid`, with this daemon's surroundings.
     pub(crate) fn command(&self) -> Command {
         let mut command = crate::mock::command(&self.socket());
-        command.env("PATH", PATH).env("BRAID_STATE_DIR", self.path("state")).env("HOME", self.dir.path());
+        command.env("PATH", tools::path()).env("BRAID_STATE_DIR", self.path("state")).env("HOME", self.dir.path());
         command
     }
 

@@ -1,6 +1,7 @@
 //! What a daemon that starts finds again, the one before having ended in order or not.
 
-use crate::real::{LOOP, Need, Real, have, sh};
+use crate::real::{LOOP, Real};
+use crate::tools::{Need, have, sh};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;

@@ -772,7 +772,7 @@ mod files {
     use std::os::unix::fs::FileExt;
 
     fn fuse_here(name: &str) -> bool {
-        have(name, &[Need::File("/dev/fuse"), Need::Root])
+        have(name, &[Need::Node("/dev/fuse"), Need::Root])
     }
 
     #[test]
@@ -841,7 +841,7 @@ mod files {
 
     #[test]
     fn a_loop_share_is_a_block_device() {
-        let needs = [Need::File("/dev/fuse"), Need::File("/dev/loop-control"), Need::Root, Need::Tool("mkfs.ext4")];
+        let needs = [Need::Node("/dev/fuse"), Need::Node("/dev/loop-control"), Need::Root, Need::Tool("mkfs.ext4")];
         if !have("a_loop_share_is_a_block_device", &needs) {
             return;
         }

@@ -20,7 +20,7 @@ use braid_host::aligned::AlignedBox;
 use braid_host::fuse::{Call, FuseShare, IN_FLIGHT_BYTES_MAX, Sink, Stop};
 use braid_host::loopdev::{self, LogicalBlock, LoopDevice};
 
-use crate::tools::Need::{File as Node, Root, Tool};
+use crate::tools::Need::{Node, Root, Tool};
 use crate::tools::{have, sh};
 
 const FUSE: crate::tools::Need = Node("/dev/fuse");

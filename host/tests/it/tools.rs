@@ -1,14 +1,17 @@
-//! What a test needs from the machine, and what happens when it is not there.
+//! What a test needs from the machine, and what happens when it is not there. The command line's tests include this file.
 
+use std::ffi::OsString;
 use std::fs::File;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// Something that is not everywhere.
+#[derive(Clone, Copy)]
 pub(crate) enum Need {
     /// Effective user 0.
     Root,
     /// A device node that we may read and write.
-    File(&'static str),
+    Node(&'static str),
     /// A program in PATH.
     Tool(&'static str),
 }
@@ -20,7 +23,7 @@ pub(crate) fn have(name: &str, needs: &[Need]) -> bool {
         .filter_map(|need| match need {
             // SAFETY: no arguments, always succeeds.
             Need::Root => (unsafe { libc::geteuid() } != 0).then_some("root"),
-            Need::File(path) => File::options().read(true).write(true).open(path).is_err().then_some(*path),
+            Need::Node(path) => File::options().read(true).write(true).open(path).is_err().then_some(*path),
             Need::Tool(tool) => (!in_path(tool)).then_some(*tool),
         })
         .collect();
@@ -33,35 +36,23 @@ pub(crate) fn have(name: &str, needs: &[Need]) -> bool {
     false
 }
 
-fn in_path(tool: &str) -> bool {
+/// Where tools are: `$PATH`, and the folders that an ordinary user's lacks.
+pub(crate) fn path() -> OsString {
+    let folders = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(["/usr/sbin".into(), "/sbin".into()])
-        .any(|dir: std::path::PathBuf| dir.join(tool).is_file())
+    std::env::join_paths(std::env::split_paths(&path).chain(folders)).expect("no colon in a folder of PATH")
+}
+
+fn in_path(tool: &str) -> bool {
+    std::env::split_paths(&path()).any(|dir| dir.join(tool).is_file())
 }
 
 /// Runs a shell line; panics with its output when it fails.
 pub(crate) fn sh(line: &str) -> String {
-    let output = Command::new("sh")
-        .args(["-ec", &format!("PATH=$PATH:/usr/sbin:/sbin\n{line}")])
-        .stdin(Stdio::null())
-        .output()
-        .expect("sh runs");
+    let output =
+        Command::new("sh").args(["-ec", line]).env("PATH", path()).stdin(Stdio::null()).output().expect("sh runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "`{line}` failed ({}):\n{text}{errors}", output.status);
     text
-}
-
-/// Whether one program is there; see [`have`].
-pub fn tool(name: &'static str, test: &str) -> bool {
-    have(test, &[Need::Tool(name)])
-}
-
-/// Runs it to its end; panics with its output unless it succeeds.
-pub fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{command:?}\n{}\n{}", text(&output.stdout), text(&output.stderr));
-    text(&output.stdout)
 }

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::world::*;
-use crate::tools::{run, tool};
+use super::{run, tool};
 
 const MIB: u64 = 1 << 20;
 

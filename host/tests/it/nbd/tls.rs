@@ -19,7 +19,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::world::*;
-use crate::tools::{run, tool};
+use super::{run, tool};
 
 const MIB: u64 = 1 << 20;
 
