@@ -49,11 +49,11 @@ impl Shares {
         let all = lock(&self.0);
         let of = all.unrestored.iter().filter(|u| u.pool.to_string() == pool);
         let problem = |u: &Unrestored| {
-            let next = u.why.hint.as_ref().map(|hint| format!("{hint}; ")).unwrap_or_default();
+            let next = u.why.hint.as_deref().unwrap_or("share it again");
             Problem {
                 code: "share.not_restored".into(),
                 message: format!("{} is not shared as {} any more: {}", u.volume, u.share.uri, u.why.message),
-                action: Some(format!("{next}share it again, or give it up: braid unshare {}", u.share.uri)),
+                action: Some(format!("{next}; or give it up: braid unshare {}", u.share.uri)),
             }
         };
         of.map(problem).collect()
