@@ -14,7 +14,7 @@ use crate::device::{Device, DeviceState, RESERVED};
 use crate::meta::record::{CHUNKS_MAX, Record};
 use crate::profile::Profile;
 use crate::properties::Properties;
-use crate::units::{ChunkId, DeviceId, UNIT, Uuid, VolumeId, round_down};
+use crate::units::{ChunkId, DeviceId, GIB, MIB, UNIT, Uuid, VolumeId, round_down};
 use crate::volume::{Entry, Map, Volume};
 
 /// A pool.
@@ -256,7 +256,10 @@ impl Pool {
         let holes: Vec<Vec<Hole>> = self.devices().map(free_extents).collect();
         let online = self.devices().zip(&holes).filter(|(d, _)| d.state == DeviceState::Online);
         let members: Vec<Member<'_>> = online.map(|(d, holes)| member(d, holes)).collect();
-        let rules = self.rules();
+        let mut rules = self.rules();
+        if kind == ChunkType::System {
+            rules.system_chunk_size = self.system_chunk_size();
+        }
         let plan = allocator::plan(&rules, self.profiles[kind as usize], kind.into(), &members)?;
         assert!(self.next_chunk < CHUNKS_MAX);
         let columns: Vec<Column> = plan.columns.iter().map(|&(device, offset)| Column { device, offset }).collect();
@@ -268,6 +271,14 @@ impl Pool {
         }
         let profile = self.profiles[kind as usize];
         Ok(Chunk::new(ChunkId(self.next_chunk), kind, profile, stripe, length, columns, plan.spilled))
+    }
+
+    /// Large pools have large maps, and a superblock lists 128 system chunks at most: so they grow, each to an eighth of
+    /// those before, from 256 MiB of them on.
+    fn system_chunk_size(&self) -> Option<u64> {
+        let held: u64 = self.chunks().filter(|c| c.kind == ChunkType::System).map(|c| c.length).sum();
+        let part = round_down(held / 8, MIB);
+        (part > 32 * MIB).then_some(part.min(GIB))
     }
 
     /// Bytes of data and of metadata that future chunks could still hold.

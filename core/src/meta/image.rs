@@ -23,11 +23,32 @@ pub(crate) struct Image {
     pub(crate) stale: Vec<Page>,
 }
 
-/// Pages that an image of this pool would need now, at most.
-pub(crate) fn pages_needed(pool: &Pool) -> u64 {
-    let leaves: u64 = pool.volumes().map(|v| v.map.dirty_tables()).sum();
-    let root_bytes: u64 = pool.volumes().map(|v| v.map.slots().count() as u64 * 25).sum::<u64>() + fixed_bytes(pool);
-    leaves + root_bytes.div_ceil(pages::PAYLOAD as u64)
+/// Pages of an image with so many leaves if every leaf had one, rounded up, with a little for chunks and volumes to come.
+///
+/// A leaf costs its page, 25 bytes of the root, and less than 1 byte of the list of the root's pages.
+pub(crate) fn pages_for(pool: &Pool, leaves: u64) -> u64 {
+    (leaves * LEAF_COST).div_ceil(pages::PAYLOAD as u64) + fixed_pages(pool)
+}
+
+/// The most leaves that so many pages can hold, by the same count.
+pub(crate) fn leaves_in(pool: &Pool, pages: u64) -> u64 {
+    pages.saturating_sub(fixed_pages(pool)) * pages::PAYLOAD as u64 / LEAF_COST
+}
+
+/// Bytes of pages for one leaf, wherever they are.
+const LEAF_COST: u64 = pages::PAYLOAD as u64 + 32;
+/// Pages for chunks and volumes that come before the next count.
+const SLACK: u64 = 8;
+
+fn fixed_pages(pool: &Pool) -> u64 {
+    fixed_bytes(pool).div_ceil(pages::PAYLOAD as u64) + SLACK
+}
+
+/// Pages that an image of this pool needs now, at most.
+fn pages_needed(pool: &Pool) -> u64 {
+    let dirty: u64 = pool.volumes().map(|v| v.map.dirty_tables()).sum();
+    let leaves: u64 = pool.volumes().map(|v| v.map.leaves()).sum();
+    dirty + (leaves * 32 + fixed_bytes(pool)).div_ceil(pages::PAYLOAD as u64)
 }
 
 fn fixed_bytes(pool: &Pool) -> u64 {

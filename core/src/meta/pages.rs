@@ -66,6 +66,7 @@ pub(crate) fn open(bytes: &[u8], pool: Uuid, page: Page) -> Result<&[u8], Malfor
 pub(crate) struct PageSpace {
     chunks: BTreeMap<ChunkId, Taken>,
     free: u64,
+    total: u64,
 }
 
 struct Taken {
@@ -83,12 +84,18 @@ impl PageSpace {
             bits[page as usize / 64] |= 1 << (page % 64);
         }
         self.free += pages - log_blocks.min(pages);
+        self.total += pages - log_blocks.min(pages);
         self.chunks.insert(chunk.id, Taken { bits, cursor: 0 });
     }
 
     /// Pages that can be taken.
     pub(crate) fn free(&self) -> u64 {
         self.free
+    }
+
+    /// Pages there are.
+    pub(crate) fn total(&self) -> u64 {
+        self.total
     }
 
     /// Takes a page.

@@ -1,6 +1,7 @@
 //! The engine in a pretended world. A failing seed prints the command that runs it again.
 
 mod damage;
+mod full;
 mod scenarios;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
