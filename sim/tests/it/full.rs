@@ -154,3 +154,42 @@ fn a_destroyed_volume_makes_room_for_as_many_leaves_as_it_had() {
     }
     checked(&mut world, "end");
 }
+
+/// Chunks hold all the space, and what discards left free in them would take more leaves than there is room to write
+/// down: then a first write is refused, and a checkpoint still finds its pages.
+#[test]
+fn new_leaves_are_refused_before_the_pool_cannot_be_written_down() {
+    let shape = Shape { size: 400 * MIB, model: Model::SSD, class: "ssd" };
+    let mut world = World::with_pool(1, &[shape], Profile::Single, Profile::Single, &[]);
+    let mut rng = Rng::new(2);
+    let v = world.volume("v", 1 << 40, VolumeClass::Data);
+    let mut end = 0;
+    while world.run(v, WRITE, end, MIB) == Ok(()) {
+        end += MIB;
+    }
+    for at in (0..end).step_by(128 * KIB as usize) {
+        world.submit(0, v, Op::Discard, at, 64 * KIB, Content::Unsaid);
+    }
+    world.run_until_answered();
+    world.run_until_quiet();
+    world.answers.clear();
+    let mut written = fill(&mut world, &mut rng, v, 1 << 40, 16 * MIB);
+    let free: u64 = world.engine().report().chunks.iter().map(|c| c.length - c.used).sum();
+    assert!(written.len() > 500 && free > 100 * MIB, "{} leaves, {} MiB free", written.len(), free / MIB);
+    // What has its leaf is not refused, as long as there is space.
+    written.retain(|at| *at > end);
+    for &at in &written {
+        world.submit(0, v, WRITE, at + 64 * KIB, 4 * KIB, Content::Unsaid);
+    }
+    all_fine(&mut world, "second units");
+    for at in (64 * KIB..end).step_by(128 * KIB as usize) {
+        world.submit(0, v, Op::Discard, at, 4 * KIB, Content::Unsaid);
+    }
+    all_fine(&mut world, "discards");
+    let no_volume = world.control(Command::CreateVolume { name: "w".into(), size: MIB, class: VolumeClass::Auto });
+    assert!(no_volume.is_err_and(|why| why.kind == braid_core::control::ErrorKind::NoSpace));
+    world.control(Command::Checkpoint).unwrap();
+    world.crash(Crash::Power);
+    world.open().unwrap();
+    checked(&mut world, "end");
+}
