@@ -266,6 +266,18 @@ impl Map {
         }
     }
 
+    /// Has the next checkpoint write every leaf that has a page.
+    pub(crate) fn touch_tables(&mut self) {
+        let Map { directories, dirty, .. } = self;
+        for (i, directory) in directories.iter_mut().enumerate() {
+            for (j, slot) in directory.iter_mut().flat_map(|d| d.iter_mut()).enumerate() {
+                if slot.page != 0 && !core::mem::replace(&mut slot.dirty, true) {
+                    dirty.push((i * DIRECTORY + j) as u64);
+                }
+            }
+        }
+    }
+
     /// Leaves that changed and need a page, at most.
     pub(crate) fn dirty_tables(&self) -> u64 {
         let has_table = |&&leaf: &&u64| self.slot(leaf).is_some_and(|s| matches!(s.leaf, Some(Leaf::Table(_))));

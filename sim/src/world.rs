@@ -86,6 +86,8 @@ pub struct World {
     pub disks: Vec<Disk>,
     /// Troubles in force.
     pub faults: Faults,
+    /// What the last opening said of members that went their own way; it went on without them, as with `-f`.
+    pub apart: Option<String>,
     /// Dice of the world (not of the workload).
     pub rng: Rng,
     /// The model.
@@ -131,6 +133,7 @@ impl World {
             engine: None,
             disks: Vec::new(),
             faults: Faults::default(),
+            apart: None,
             rng: Rng::new(seed),
             oracle: Oracle::default(),
             events: Vec::new(),
@@ -242,7 +245,10 @@ impl World {
                     }
                 }
                 Step::Ready(opened) => {
-                    self.engine = Some(Engine::new(*opened, Instant(self.now), boot));
+                    self.apart = opened.apart.clone();
+                    let mut opening = [0; 16];
+                    opening[..8].copy_from_slice(&self.rng.next_u64().to_le_bytes());
+                    self.engine = Some(Engine::new(*opened, Instant(self.now), boot, Uuid(opening)));
                     self.drain();
                     return Ok(());
                 }

@@ -93,7 +93,11 @@ enum Round {
 struct Checkpoint {
     first_lsn: Lsn,
     log_seq: u64,
+    /// Pages of the root, and those that list them.
     root: Vec<Page>,
+    /// What the superblock says of where the root is.
+    place: Vec<(Page, u32)>,
+    is_listed: bool,
     root_len: u32,
     root_crc: u32,
     /// The system chunks that the root knows; one made meanwhile is for the next superblock.
@@ -494,20 +498,25 @@ impl Engine {
     pub(super) fn start_checkpoint(&mut self) {
         self.make_page_room(0);
         let Commit { pages: space, root, .. } = &mut self.commit;
-        let Some(Image { writes, root, root_len, root_crc, mut stale }) = image::build(&mut self.pool, space, root)
-        else {
+        let Some(image) = image::build(&mut self.pool, space, root) else {
             return self.no_page_room();
         };
-        stale.append(&mut self.commit.orphans);
-        if pages::runs(&root).len() > ROOT_RUNS_MAX {
-            // So scattered that no superblock can say where it is.
+        let place = image.place();
+        if place.len() > ROOT_RUNS_MAX {
+            // A hundred thousand runs and more, and the pages that list them as scattered as they.
             return self.abandon_checkpoint();
         }
+        let is_listed = image.is_listed();
+        let Image { writes, mut root, mut list, root_len, root_crc, mut stale } = image;
+        root.append(&mut list);
+        stale.append(&mut self.commit.orphans);
         let system = self.pool.chunks().filter(|c| c.kind == ChunkType::System).cloned().collect();
         self.commit.checkpoint = Some(Checkpoint {
             first_lsn: self.journal.appended(),
             log_seq: self.journal.next_seq(),
             root,
+            place,
+            is_listed,
             root_len,
             root_crc,
             system,
@@ -587,8 +596,8 @@ impl Engine {
         sb.generation += 1;
         sb.name.clone_from(&self.pool.name);
         (sb.first_lsn, sb.log_seq) = (checkpoint.first_lsn, checkpoint.log_seq);
-        (sb.root, sb.root_len) = (pages::runs(&checkpoint.root), checkpoint.root_len);
-        sb.root_crc = checkpoint.root_crc;
+        (sb.root, sb.root_is_listed) = (checkpoint.place.clone(), checkpoint.is_listed);
+        (sb.root_len, sb.root_crc) = (checkpoint.root_len, checkpoint.root_crc);
         let log = sb.system[0].id;
         sb.system.truncate(1);
         sb.system.extend(checkpoint.system.iter().filter(|c| c.id != log).cloned());

@@ -115,12 +115,14 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Goes on with a pool that was read back; `boot` is the present boot of the machine. The first thing it does is
-    /// a checkpoint, so that the log of the run before is never needed again.
-    pub fn new(opened: Opened, now: Instant, boot: Uuid) -> Engine {
+    /// Goes on with a pool that was read back; `boot` is the present boot of the machine, `opening` a random number that
+    /// was never used before: it tells this run from every other one, also from those of a part of the same pool.
+    /// The first thing the engine does is a checkpoint, so that the log of the run before is never needed again.
+    pub fn new(opened: Opened, now: Instant, boot: Uuid, opening: Uuid) -> Engine {
         let Opened { pool, mut superblock, pages, root, next_lsn, next_seq, .. } = opened;
         superblock.epoch = superblock.epoch.wrapping_add(1);
         superblock.boot = boot;
+        superblock.note_opening(opening);
         let (blocks, epoch) = (u64::from(superblock.log_blocks), superblock.epoch);
         let journal = Journal::new(pool.uuid, epoch, blocks, next_seq, next_lsn);
         let mut engine = Engine {

@@ -156,13 +156,15 @@ pub fn plan(new: &NewPool) -> Result<Plan, ControlError> {
             generation: 1,
             epoch: 0,
             boot: Uuid::default(),
+            openings: vec![],
             clean: true,
             log_blocks: log_blocks as u32,
             log_seq: 0,
             first_lsn: 0,
             root_len: image.root_len,
             root_crc: image.root_crc,
-            root: pages::runs(&image.root),
+            root_is_listed: image.is_listed(),
+            root: image.place(),
             system: vec![system.clone()],
         };
         let other = SLOTS.into_iter().find(|&s| s != sb.slot()).expect("two slots");

@@ -1,5 +1,6 @@
 //! The engine in a pretended world. A failing seed prints the command that runs it again.
 
+mod apart;
 mod damage;
 mod full;
 mod scenarios;
