@@ -86,6 +86,8 @@ pub struct World {
     pub disks: Vec<Disk>,
     /// Troubles in force.
     pub faults: Faults,
+    /// The longest read that an opening asked for so far, in bytes.
+    pub read_max: u64,
     /// What the last opening said of members that went their own way; it went on without them, as with `-f`.
     pub apart: Option<String>,
     /// Dice of the world (not of the workload).
@@ -134,6 +136,7 @@ impl World {
             disks: Vec::new(),
             faults: Faults::default(),
             apart: None,
+            read_max: 0,
             rng: Rng::new(seed),
             oracle: Oracle::default(),
             events: Vec::new(),
@@ -237,6 +240,7 @@ impl World {
                 Step::Failed(why) => return Err(why),
                 Step::Read(reads) => {
                     for read in reads {
+                        self.read_max = self.read_max.max(read.len);
                         let disk = &self.disks[read.device.index() - 1];
                         let inside = read.offset.checked_add(read.len).is_some_and(|end| end <= disk.size);
                         let result =

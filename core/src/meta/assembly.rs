@@ -103,7 +103,7 @@ impl Assembly {
         }
         let newest = found.iter().max_by_key(|sb| (sb.generation, core::cmp::Reverse(sb.device))).cloned();
         let superblock = newest.ok_or_else(|| String::from("no member of the pool was found"))?;
-        check_runs(&superblock.root)
+        check_runs(&superblock, &superblock.root)
             .map_err(|pages| format!("the root of pool {:?} is said to have {pages} pages", superblock.name))?;
         // Of a member that went its own way nothing is read, not even records: they may look like ours.
         let apart: BTreeSet<_> = found.iter().filter(|sb| !superblock.descends_from(sb)).map(|sb| sb.device).collect();
@@ -154,6 +154,10 @@ impl Assembly {
         for ((volume, leaf, page, crc), payload) in leaves.into_iter().zip(payloads) {
             let table = decode_leaf(payload, volume, leaf)?;
             let volume = pool.volume_mut(volume).ok_or(Stop::because("a leaf belongs to no volume"))?;
+            let used = table.iter().rposition(|e| e.is_mapped()).map_or(0, |last| last as u64 + 1);
+            volume
+                .check_inside(leaf.saturating_mul(LEAF as u64).saturating_add(used))
+                .map_err(|c| Stop::Because(c.0))?;
             volume.map.load_table(leaf, page, crc, table);
         }
         let log = self.read_log()?;
@@ -267,7 +271,7 @@ impl Assembly {
             for payload in self.pages(system, &root_pages, first_copy)? {
                 runs.extend(pages::decode_runs(payload)?);
             }
-            check_runs(&runs).map_err(|pages| Stop::Because(format!("its root is said to have {pages} pages")))?;
+            check_runs(sb, &runs).map_err(|pages| Stop::Because(format!("its root is said to have {pages} pages")))?;
             taken.extend(root_pages.into_iter().map(|(page, _)| page));
             root_pages = unroll(&runs);
         }
@@ -359,11 +363,12 @@ impl Assembly {
     }
 }
 
-/// Bounds what a list of runs can ask to be read; the error is the number of pages.
-fn check_runs(runs: &[(Page, u32)]) -> Result<(), u64> {
+/// Bounds what a list of runs can ask to be read, by what the system chunks hold; the error is the number of pages.
+fn check_runs(sb: &Superblock, runs: &[(Page, u32)]) -> Result<(), u64> {
     let count: u64 = runs.iter().map(|&(_, n)| u64::from(n)).sum();
     let beyond = |&(first, n): &(u64, u32)| first.checked_add(u64::from(n)).is_none();
-    let fine = count <= ROOT_MAX / pages::PAYLOAD as u64 && !runs.iter().any(beyond);
+    let there: u64 = sb.system.iter().map(|chunk| chunk.length / PAGE).sum();
+    let fine = count <= there.min(ROOT_MAX / pages::PAYLOAD as u64) && !runs.iter().any(beyond);
     if fine { Ok(()) } else { Err(count) }
 }
 

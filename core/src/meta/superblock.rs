@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use super::codec::{Malformed, Reader, Writer, crc32c};
 use super::record;
 use crate::chunk::Chunk;
+use crate::device::DEVICE_MAX;
 use crate::units::{DeviceId, KIB, Uuid};
 
 /// Bytes of one slot.
@@ -25,6 +26,8 @@ pub const VERSION: u32 = 2;
 pub const SYSTEM_CHUNKS_MAX: usize = 128;
 /// Most runs of pages that a superblock lists: of the root, or of the pages that list the root's.
 pub const ROOT_RUNS_MAX: usize = 128;
+/// Most blocks of the log ring, 8 MiB: all of it is read at an opening.
+pub const LOG_BLOCKS_MAX: u32 = 2048;
 /// Openings that a superblock remembers.
 pub const OPENINGS_MAX: usize = 16;
 
@@ -207,7 +210,13 @@ impl Superblock {
             // Far below the end of the numbers, so that going on from them cannot wrap.
             && [sb.generation, sb.log_seq, sb.first_lsn].iter().all(|&n| n < 1 << 62)
             && sb.generation != 0
-            && sb.log_blocks >= 4
+            && (4..=LOG_BLOCKS_MAX).contains(&sb.log_blocks)
+            && sb.device_size <= DEVICE_MAX
+            // What this member can know of itself; of the others, their superblocks and the root do.
+            && sb.system.iter().all(|chunk| {
+                let inside = |end: u64| end <= sb.device_size;
+                chunk.columns.iter().filter(|c| c.device == sb.device).all(|c| c.offset.checked_add(chunk.stripe).is_some_and(inside))
+            })
             && u64::from(sb.log_blocks) * super::PAGE < sb.system[0].length;
         if sane { Ok(sb) } else { Err(Malformed) }
     }
