@@ -27,6 +27,7 @@ pub mod read_policy;
 pub mod report;
 pub mod request;
 mod slab;
+mod sparse;
 pub mod stripe;
 pub mod units;
 pub mod volume;

@@ -14,8 +14,9 @@ use crate::device::{Device, DeviceState, RESERVED};
 use crate::meta::record::{CHUNKS_MAX, Record};
 use crate::profile::Profile;
 use crate::properties::Properties;
-use crate::units::{ChunkId, DeviceId, UNIT, Uuid, VolumeId, round_down};
-use crate::volume::{Entry, Map, Volume};
+use crate::sparse::Sparse;
+use crate::units::{ChunkId, DeviceId, GIB, MIB, UNIT, Uuid, VolumeId, round_down};
+use crate::volume::{Entry, LEAF, Map, Volume};
 
 /// A pool.
 pub struct Pool {
@@ -28,8 +29,8 @@ pub struct Pool {
     /// Knobs.
     pub properties: Properties,
     devices: Vec<Option<Device>>,
-    chunks: Vec<Option<Chunk>>,
-    volumes: Vec<Option<Volume>>,
+    chunks: Sparse<Chunk>,
+    volumes: Sparse<Volume>,
     pub(crate) next_chunk: u32,
     pub(crate) next_volume: u32,
 }
@@ -54,8 +55,8 @@ impl Pool {
             profiles: [Profile::Single; 3],
             properties: Properties::default(),
             devices: Vec::new(),
-            chunks: Vec::new(),
-            volumes: Vec::new(),
+            chunks: Sparse::default(),
+            volumes: Sparse::default(),
             next_chunk: 1,
             next_volume: 1,
         }
@@ -67,14 +68,14 @@ impl Pool {
     }
     /// Chunks in id order.
     pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
-        self.chunks.iter().flatten()
+        self.chunks.iter()
     }
     /// Volumes in id order.
     pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
-        self.volumes.iter().flatten()
+        self.volumes.iter()
     }
     pub(crate) fn volumes_mut(&mut self) -> impl Iterator<Item = &mut Volume> {
-        self.volumes.iter_mut().flatten()
+        self.volumes.iter_mut()
     }
     /// The member of this id.
     pub fn device(&self, id: DeviceId) -> Option<&Device> {
@@ -89,17 +90,17 @@ impl Pool {
     }
     /// The chunk of this id.
     pub fn chunk(&self, id: ChunkId) -> Option<&Chunk> {
-        self.chunks.get(id.index())?.as_ref()
+        self.chunks.get(id.index())
     }
     pub(crate) fn chunk_mut(&mut self, id: ChunkId) -> Option<&mut Chunk> {
-        self.chunks.get_mut(id.index())?.as_mut()
+        self.chunks.get_mut(id.index())
     }
     /// The volume of this id.
     pub fn volume(&self, id: VolumeId) -> Option<&Volume> {
-        self.volumes.get(id.index())?.as_ref()
+        self.volumes.get(id.index())
     }
     pub(crate) fn volume_mut(&mut self, id: VolumeId) -> Option<&mut Volume> {
-        self.volumes.get_mut(id.index())?.as_mut()
+        self.volumes.get_mut(id.index())
     }
     /// The volume of this name.
     pub fn volume_named(&self, name: &str) -> Option<&Volume> {
@@ -135,6 +136,7 @@ impl Pool {
                 let Some(volume) = self.volume_mut(volume) else {
                     return Err(Contradiction(format!("an entry of volume {volume}, which does not exist")));
                 };
+                volume.check_inside(unit.saturating_add(u64::from(count)))?;
                 for i in 0..u32::from(count) {
                     let entry = match entry.is_mapped() && entry.written() != 0 {
                         true => Entry::new(entry.chunk(), entry.unit() + i, entry.written()),
@@ -162,14 +164,13 @@ impl Pool {
                     device.used.insert(column.offset, chunk.stripe);
                 }
                 self.next_chunk = self.next_chunk.max(chunk.id.0 + 1);
-                // A table indexed by id: an id far beyond the others did not come from us.
-                if chunk.id.index() > self.chunks.len() + (1 << 24) {
-                    return Err(Contradiction(format!("chunk id {} is out of line", chunk.id)));
+                if self.chunk(chunk.id).is_some() {
+                    return Err(Contradiction(format!("chunk {} twice", chunk.id)));
                 }
-                put(&mut self.chunks, chunk.id.index(), *chunk);
+                self.chunks.put(chunk.id.index(), *chunk);
             }
             Record::ChunkRemove(id) => {
-                let Some(chunk) = self.chunks.get_mut(id.index()).and_then(Option::take) else {
+                let Some(chunk) = self.chunks.take(id.index()) else {
                     return Err(Contradiction(format!("chunk {id} goes but was not there")));
                 };
                 for column in &chunk.columns {
@@ -184,12 +185,12 @@ impl Pool {
                     Some(volume) => (volume.name, volume.size, volume.class) = (name, size, class),
                     None => {
                         let map = Map::default();
-                        put(&mut self.volumes, id.index(), Volume { id, name, size, class, map, mapped_units: [0; 2] });
+                        self.volumes.put(id.index(), Volume { id, name, size, class, map, mapped_units: [0; 2] });
                     }
                 }
             }
             Record::VolumeRemove(id) => {
-                if self.volumes.get_mut(id.index()).and_then(Option::take).is_none() {
+                if self.volumes.take(id.index()).is_none() {
                     return Err(Contradiction(format!("volume {id} goes but was not there")));
                 }
             }
@@ -211,7 +212,11 @@ impl Pool {
                 self.next_volume = self.next_volume.max(next_volume);
             }
             Record::LeafLine { volume, leaf, chunk, first } => match self.volume_mut(volume) {
-                Some(volume) => volume.map.load_line(leaf, chunk, first),
+                Some(volume) => {
+                    // The last leaf of a volume may reach over its end, its entries may not: a line is all written.
+                    volume.check_inside(leaf.saturating_add(1).saturating_mul(LEAF as u64))?;
+                    volume.map.load_line(leaf, chunk, first);
+                }
                 None => return Err(Contradiction(format!("a leaf of volume {volume}, which does not exist"))),
             },
             Record::LeafPage { .. } => {} // its page has to be read first: see `assembly`
@@ -222,11 +227,11 @@ impl Pool {
     /// Makes the chunks' bitmaps from the maps; every place must exist and have one owner.
     pub(crate) fn count_units(&mut self) -> Result<(), Contradiction> {
         let Pool { volumes, chunks, .. } = self;
-        for volume in volumes.iter_mut().flatten() {
+        for volume in volumes.iter_mut() {
             let mut mapped = [0; 2];
             for (unit, entry) in volume.map.entries() {
                 let at = |what: &str| Contradiction(format!("unit {unit} of volume {:?} {what}", volume.name));
-                let chunk = chunks.get_mut(entry.chunk().index()).and_then(Option::as_mut);
+                let chunk = chunks.get_mut(entry.chunk().index());
                 let chunk = chunk.ok_or_else(|| at("is in a chunk that does not exist"))?;
                 if chunk.kind == ChunkType::System || u64::from(entry.unit()) >= chunk.length / UNIT {
                     return Err(at("is outside its chunk"));
@@ -256,9 +261,15 @@ impl Pool {
         let holes: Vec<Vec<Hole>> = self.devices().map(free_extents).collect();
         let online = self.devices().zip(&holes).filter(|(d, _)| d.state == DeviceState::Online);
         let members: Vec<Member<'_>> = online.map(|(d, holes)| member(d, holes)).collect();
-        let rules = self.rules();
+        let mut rules = self.rules();
+        if kind == ChunkType::System {
+            rules.system_chunk_size = self.system_chunk_size();
+        }
         let plan = allocator::plan(&rules, self.profiles[kind as usize], kind.into(), &members)?;
-        assert!(self.next_chunk < CHUNKS_MAX);
+        if self.next_chunk >= CHUNKS_MAX {
+            // A pool that made a thousand million chunks in its life makes no more.
+            return Err(NoSpace { qualified: 0, needed: plan.columns.len(), largest_hole: 0 });
+        }
         let columns: Vec<Column> = plan.columns.iter().map(|&(device, offset)| Column { device, offset }).collect();
         let (mut stripe, mut length) = (plan.stripe, plan.length);
         if length > CHUNK_MAX {
@@ -268,6 +279,14 @@ impl Pool {
         }
         let profile = self.profiles[kind as usize];
         Ok(Chunk::new(ChunkId(self.next_chunk), kind, profile, stripe, length, columns, plan.spilled))
+    }
+
+    /// Large pools have large maps, and a superblock lists 128 system chunks at most: so they grow, each to an eighth of
+    /// those before, from 256 MiB of them on.
+    fn system_chunk_size(&self) -> Option<u64> {
+        let held: u64 = self.chunks().filter(|c| c.kind == ChunkType::System).map(|c| c.length).sum();
+        let part = round_down(held / 8, MIB);
+        (part > 32 * MIB).then_some(part.min(GIB))
     }
 
     /// Bytes of data and of metadata that could still be written, each as if nothing of the other came: what future chunks
@@ -286,6 +305,16 @@ impl Pool {
 
     fn rules(&self) -> Rules {
         Rules { mode: self.properties.allocation, ..Rules::default() }
+    }
+}
+
+impl Volume {
+    /// Units below `end` are within the volume. (What lies beyond would size the directories of its map.)
+    pub(crate) fn check_inside(&self, end: u64) -> Result<(), Contradiction> {
+        match end <= self.size.div_ceil(UNIT) {
+            true => Ok(()),
+            false => Err(Contradiction(format!("a unit behind the end of volume {}", self.id))),
+        }
     }
 }
 

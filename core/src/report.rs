@@ -96,9 +96,9 @@ pub struct DeviceCounters {
     pub write_ns: u64,
     /// Reads and writes that took longer than [`Device::slow_ns`](crate::device::Device::slow_ns).
     pub slow: u64,
-    /// Failed reads.
+    /// Read commands that failed; one that served several I/Os is repeated for each of them, and counts besides.
     pub read_errors: u64,
-    /// Failed writes, flushes and discards.
+    /// Write, flush and discard commands that failed; likewise.
     pub write_errors: u64,
     /// Reads that the pool's policy chose this device for.
     pub chosen: u64,

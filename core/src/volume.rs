@@ -201,6 +201,8 @@ pub struct Map {
     directories: Vec<Option<Box<[Slot; DIRECTORY]>>>,
     /// Leaves to write at the next checkpoint.
     pub(crate) dirty: Vec<u64>,
+    /// Leaves with at least one entry.
+    leaves: u64,
 }
 
 impl Map {
@@ -219,6 +221,16 @@ impl Map {
         &mut directory[leaf as usize % DIRECTORY]
     }
 
+    /// Leaves with at least one entry, reserved ones included.
+    pub(crate) fn leaves(&self) -> u64 {
+        self.leaves
+    }
+
+    /// The unit's leaf has an entry.
+    pub(crate) fn has_leaf(&self, unit: u64) -> bool {
+        self.slot(unit / LEAF as u64).is_some_and(|slot| slot.leaf.is_some())
+    }
+
     /// The entry of a unit of the volume.
     pub fn get(&self, unit: u64) -> Entry {
         let slot = self.slot(unit / LEAF as u64);
@@ -230,6 +242,7 @@ impl Map {
         let leaf = unit / LEAF as u64;
         let slot = self.slot_mut(leaf);
         let newly_dirty = !core::mem::replace(&mut slot.dirty, true);
+        let was_there = slot.leaf.is_some();
         let at = unit as usize % LEAF;
         let table = match slot.leaf.take() {
             Some(Leaf::Table(table)) => table,
@@ -246,8 +259,22 @@ impl Map {
         } else if !entry.is_mapped() && slot.entries().all(|e| !e.is_mapped()) {
             slot.leaf = None;
         }
+        let is_there = slot.leaf.is_some();
+        self.leaves = self.leaves + u64::from(is_there) - u64::from(was_there);
         if newly_dirty {
             self.dirty.push(leaf);
+        }
+    }
+
+    /// Has the next checkpoint write every leaf that has a page.
+    pub(crate) fn touch_tables(&mut self) {
+        let Map { directories, dirty, .. } = self;
+        for (i, directory) in directories.iter_mut().enumerate() {
+            for (j, slot) in directory.iter_mut().flat_map(|d| d.iter_mut()).enumerate() {
+                if slot.page != 0 && !core::mem::replace(&mut slot.dirty, true) {
+                    dirty.push((i * DIRECTORY + j) as u64);
+                }
+            }
         }
     }
 
@@ -259,14 +286,16 @@ impl Map {
 
     /// From a checkpoint: a leaf in one line.
     pub(crate) fn load_line(&mut self, leaf: u64, chunk: ChunkId, first: u32) {
-        self.slot_mut(leaf).leaf = Some(Leaf::Line { chunk, first });
+        let before = self.slot_mut(leaf).leaf.replace(Leaf::Line { chunk, first });
+        self.leaves += u64::from(before.is_none());
     }
 
     /// From a checkpoint: a leaf and its page.
     pub(crate) fn load_table(&mut self, leaf: u64, page: u64, crc: u32, entries: Box<[Entry; LEAF]>) {
         let slot = self.slot_mut(leaf);
-        slot.leaf = Some(Leaf::Table(entries));
+        let before = slot.leaf.replace(Leaf::Table(entries));
         (slot.page, slot.crc) = (page, crc);
+        self.leaves += u64::from(before.is_none());
     }
 
     /// The first run of alike blocks in `[offset, offset + len)`; both are multiples of `BLOCK`, `len` is not 0.

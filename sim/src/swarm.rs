@@ -47,11 +47,14 @@ pub fn run(seed: u64) -> Result<Summary, String> {
         world.oracle.watch = Some((volume.parse().expect("a number"), sector.parse().expect("a number")));
     }
     let n = rng.between(1, 5);
+    // Small enough to be full soon, and clients who see to that.
+    let is_tiny = rng.percent(20);
     let shapes: Vec<Shape> = (0..n)
         .map(|_| {
             let (class, model) =
                 *rng.pick(&[("hdd", Model::HDD), ("ssd", Model::SSD), ("nvme", Model::NVME), ("odd", Model::SSD)]);
-            Shape { size: rng.between(20, 200) * MIB + rng.below(256) * 4096, model, class }
+            let mib = if is_tiny { rng.between(16, 24) } else { rng.between(20, 200) };
+            Shape { size: mib * MIB + rng.below(256) * 4096, model, class }
         })
         .collect();
     let fits = |p: &Profile| p.carries_data() && p.facts().devs_min as u64 <= n;
@@ -118,7 +121,7 @@ pub fn run(seed: u64) -> Result<Summary, String> {
         }
         if here.is_empty() {
             for i in 0..rng.between(1, 3) {
-                let size = *rng.pick(&[1, 4, 16, 64, 4096]) * MIB;
+                let size = if is_tiny { 4096 * MIB } else { *rng.pick(&[1, 4, 16, 64, 4096]) * MIB };
                 let command =
                     Command::CreateVolume { name: format!("first{life}.{i}"), size, class: VolumeClass::Auto };
                 creates.insert(world.command(command));
@@ -126,7 +129,7 @@ pub fn run(seed: u64) -> Result<Summary, String> {
         }
         let most = *rng.pick(&[20, 300, 3000]);
         let dies_after = if rng.percent(70) { Some(rng.below(most)) } else { None };
-        let mut left = rng.below(600);
+        let mut left = rng.below(if is_tiny { 2000 } else { 600 });
         let mut clients: Vec<Client> = Vec::new();
         let mut steps = 0;
         let busyness = rng.between(1, 100);
@@ -143,7 +146,11 @@ pub fn run(seed: u64) -> Result<Summary, String> {
                 clients = (0..rng.between(1, 4))
                     .map(|id| {
                         let (volume, _) = *rng.pick(&volumes);
-                        Client { id: id as u32, job: Job::any(&mut rng), volume, at: 0, under_way: BTreeSet::new() }
+                        let mut job = Job::any(&mut rng);
+                        if is_tiny && rng.percent(70) {
+                            (job.write, job.discard, job.span) = (20, job.discard + 1, 1 << 40);
+                        }
+                        Client { id: id as u32, job, volume, at: 0, under_way: BTreeSet::new() }
                     })
                     .collect();
             }

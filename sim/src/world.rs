@@ -86,6 +86,10 @@ pub struct World {
     pub disks: Vec<Disk>,
     /// Troubles in force.
     pub faults: Faults,
+    /// The longest read that an opening asked for so far, in bytes.
+    pub read_max: u64,
+    /// What the last opening said of members that went their own way; it went on without them, as with `-f`.
+    pub apart: Option<String>,
     /// Dice of the world (not of the workload).
     pub rng: Rng,
     /// The model.
@@ -131,6 +135,8 @@ impl World {
             engine: None,
             disks: Vec::new(),
             faults: Faults::default(),
+            apart: None,
+            read_max: 0,
             rng: Rng::new(seed),
             oracle: Oracle::default(),
             events: Vec::new(),
@@ -234,6 +240,7 @@ impl World {
                 Step::Failed(why) => return Err(why),
                 Step::Read(reads) => {
                     for read in reads {
+                        self.read_max = self.read_max.max(read.len);
                         let disk = &self.disks[read.device.index() - 1];
                         let inside = read.offset.checked_add(read.len).is_some_and(|end| end <= disk.size);
                         let result =
@@ -242,7 +249,10 @@ impl World {
                     }
                 }
                 Step::Ready(opened) => {
-                    self.engine = Some(Engine::new(*opened, Instant(self.now), boot));
+                    self.apart = opened.apart.clone();
+                    let mut opening = [0; 16];
+                    opening[..8].copy_from_slice(&self.rng.next_u64().to_le_bytes());
+                    self.engine = Some(Engine::new(*opened, Instant(self.now), boot, Uuid(opening)));
                     self.drain();
                     return Ok(());
                 }

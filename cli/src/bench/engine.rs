@@ -100,7 +100,8 @@ fn core(profile: Profile, reads: u64) -> Result<f64, ApiError> {
             }
         }
     };
-    let mut bare = Bare { engine: Engine::new(*opened, Instant(0), Uuid([9; 16])), now: 0, done: Vec::new() };
+    let mut bare =
+        Bare { engine: Engine::new(*opened, Instant(0), Uuid([9; 16]), Uuid([8; 16])), now: 0, done: Vec::new() };
     bare.drain();
     let create = Command::CreateVolume { name: "v".into(), size: VOLUME, class: VolumeClass::Auto };
     bare.put(Input::Control { tag: 0, command: create });

@@ -4,7 +4,8 @@
 //! *up* to 16 MiB, so a chunk may exceed the limit slightly (12 devices of raid0: 864 MiB each, 10368 MiB in all).
 //!
 //! Two changes in braid's own mode, both for pools of a few hundred MiB: stripes below 16 MiB are rounded to 1 MiB
-//! instead, and a system chunk is a 64th of the pool (2 to 32 MiB), as it would be a tenth of it otherwise.
+//! instead, and a system chunk is a 64th of the pool (2 to 32 MiB
+//! unless the caller says more), as it would be a tenth of it otherwise.
 
 use super::{Era, Kind, Rules, rank};
 use crate::units::{GIB, MIB, STRIP, round_down, round_up};
@@ -58,13 +59,14 @@ impl Sizes {
         };
         match (rank::is_own(rules.mode), kind) {
             (false, _) => sizes,
-            (true, Kind::System) => sizes.own_system(pool),
+            (true, Kind::System) => sizes.own_system(rules, pool),
             (true, _) => Sizes { granule_min: MIB, least: STRIPE_MIN, ..sizes },
         }
     }
 
-    fn own_system(self, pool: u64) -> Sizes {
-        let part = round_up(pool / SYSTEM_PART, MIB).min(self.max_stripe).clamp(SYSTEM_MIN, SYSTEM_MAX);
+    fn own_system(self, rules: &Rules, pool: u64) -> Sizes {
+        let most = rules.system_chunk_size.unwrap_or(SYSTEM_MAX).max(SYSTEM_MIN);
+        let part = round_up(pool / SYSTEM_PART, MIB).min(self.max_stripe).clamp(SYSTEM_MIN, most);
         Sizes { max_stripe: part, max_chunk: part, granule_min: MIB, least: SYSTEM_MIN, ..self }
     }
 

@@ -25,9 +25,12 @@ use crate::meta::{PAGE, Superblock};
 use crate::queue::{Io, Owner};
 use crate::request::{DeviceOp, IoError};
 use crate::units::{DeviceId, Instant};
+use crate::volume::LEAF_SPAN;
 
-/// Leaves that may change between two checkpoints, at most: bounds the work of one.
+/// Leaves that may change before a checkpoint is due: bounds the work of one.
 const DIRTY_LEAVES_MAX: u64 = 4096;
+/// Leaves that pages are made for ahead of time, at least.
+const LEAVES_AHEAD: u64 = 64;
 
 pub(super) struct Commit {
     superblock: Superblock,
@@ -38,8 +41,12 @@ pub(super) struct Commit {
     opening: bool,
     /// The log cannot be written any more: nothing can be promised.
     dead: bool,
-    /// No room for the next checkpoint's pages: no new space is handed out.
+    /// A first write waits for pages that the next checkpoint sets free.
     starved: bool,
+    /// The last checkpoint could not be built.
+    stuck: bool,
+    /// Leaves that may come to be before the reserve of pages is counted again: see [`Engine::make_page_room`].
+    leaf_budget: u64,
     /// Leaves to write at the next checkpoint, as of record `counted`.
     dirty_leaves: u64,
     counted: Lsn,
@@ -86,9 +93,15 @@ enum Round {
 struct Checkpoint {
     first_lsn: Lsn,
     log_seq: u64,
+    /// Pages of the root, and those that list them.
     root: Vec<Page>,
+    /// What the superblock says of where the root is.
+    place: Vec<(Page, u32)>,
+    is_listed: bool,
     root_len: u32,
     root_crc: u32,
+    /// The system chunks that the root knows; one made meanwhile is for the next superblock.
+    system: Vec<Chunk>,
     stale: Vec<Page>,
     step: Step,
     copies: Copies,
@@ -112,6 +125,8 @@ impl Commit {
             opening: true,
             dead: false,
             starved: false,
+            stuck: false,
+            leaf_budget: 0,
             dirty_leaves: 0,
             counted: 0,
             log_copies: Copies::default(),
@@ -131,8 +146,9 @@ impl Commit {
         }
     }
 
-    pub(super) fn is_starved(&self) -> bool {
-        self.starved || self.dead || self.opening
+    /// No space is handed out at present.
+    pub(super) fn is_closed(&self) -> bool {
+        self.dead || self.opening
     }
 
     /// What the log of the run before says may not be on stable media yet.
@@ -144,17 +160,18 @@ impl Commit {
         self.dead
     }
 
-    /// One is under way, and room comes to be at its end.
+    /// One is under way or due, and room comes to be at its end.
     pub(super) fn is_checkpointing(&self) -> bool {
-        (self.starved || self.opening) && self.checkpoint.is_some()
+        self.starved || self.opening && self.checkpoint.is_some()
     }
 
     pub(super) fn generation(&self) -> u64 {
         self.superblock.generation
     }
 
-    fn dirty_leaves_max(&self) -> u64 {
-        (self.pages.free() / 3).clamp(1, DIRTY_LEAVES_MAX)
+    /// Pages that are free once what is under way is durable.
+    fn pages_to_come(&self) -> u64 {
+        self.pages.free() + self.checkpoint.as_ref().map_or(0, |c| c.stale.len() as u64)
     }
 }
 
@@ -449,7 +466,8 @@ impl Engine {
                 self.commit.dirty_leaves = self.pool.volumes().map(|v| v.map.dirty.len() as u64).sum();
             }
             let due = self.journal.blocks_used() > self.journal.blocks() / 2
-                || self.commit.dirty_leaves > self.commit.dirty_leaves_max()
+                || self.commit.dirty_leaves > DIRTY_LEAVES_MAX
+                || self.commit.starved
                 || !self.commit.checkpoint_waiters.is_empty();
             if due {
                 self.start_checkpoint();
@@ -478,26 +496,30 @@ impl Engine {
 
     /// Takes the image of this moment and begins to write it.
     pub(super) fn start_checkpoint(&mut self) {
-        self.make_page_room();
+        self.make_page_room(0);
         let Commit { pages: space, root, .. } = &mut self.commit;
-        let Some(Image { writes, root, root_len, root_crc, mut stale }) = image::build(&mut self.pool, space, root)
-        else {
-            self.commit.starved = true;
-            // Without its first checkpoint a pool can log nothing.
-            self.commit.dead |= self.commit.opening;
-            return;
+        let Some(image) = image::build(&mut self.pool, space, root) else {
+            return self.no_page_room();
         };
-        stale.append(&mut self.commit.orphans);
-        if pages::runs(&root).len() > ROOT_RUNS_MAX {
-            // So scattered that no superblock can say where it is.
+        let place = image.place();
+        if place.len() > ROOT_RUNS_MAX {
+            // A hundred thousand runs and more, and the pages that list them as scattered as they.
             return self.abandon_checkpoint();
         }
+        let is_listed = image.is_listed();
+        let Image { writes, mut root, mut list, root_len, root_crc, mut stale } = image;
+        root.append(&mut list);
+        stale.append(&mut self.commit.orphans);
+        let system = self.pool.chunks().filter(|c| c.kind == ChunkType::System).cloned().collect();
         self.commit.checkpoint = Some(Checkpoint {
             first_lsn: self.journal.appended(),
             log_seq: self.journal.next_seq(),
             root,
+            place,
+            is_listed,
             root_len,
             root_crc,
+            system,
             stale,
             step: Step::Pages,
             copies: Copies::default(),
@@ -516,22 +538,45 @@ impl Engine {
         }
     }
 
-    /// Sees to it that this checkpoint and the next one find pages: a pool that cannot write down its maps is lost.
-    fn make_page_room(&mut self) {
-        loop {
-            let need = 2 * image::pages_needed(&self.pool) + DIRTY_LEAVES_MAX.min(self.commit.pages.free() / 3 + 1);
-            let system = self.pool.chunks().filter(|c| c.kind == ChunkType::System).count();
-            self.commit.starved = false;
-            if self.commit.pages.free() >= need {
-                return;
-            }
-            let added = if system < SYSTEM_CHUNKS_MAX { self.open_chunk(ChunkType::System) } else { None };
-            let Some(id) = added else {
-                self.commit.starved = self.commit.pages.free() < image::pages_needed(&self.pool) + 16;
-                return;
-            };
-            self.commit.pages.add(self.pool.chunk(id).expect("just made"), 0);
+    /// Whether one more leaf, or volume, keeps the reserve whole.
+    pub(super) fn has_page_room(&mut self) -> bool {
+        if self.commit.leaf_budget == 0 {
+            self.make_page_room(0);
         }
+        self.commit.leaf_budget > 0
+    }
+
+    pub(super) fn take_page_room(&mut self, leaves: u64) {
+        self.commit.leaf_budget = self.commit.leaf_budget.saturating_sub(leaves);
+    }
+
+    /// Keeps the reserve: a pool that cannot write down its maps is lost, so there are always pages to write *all* of
+    /// it once more, every leaf in a page of its own, beside what the last checkpoint wrote.
+    ///
+    /// ```text
+    ///   pages in all >= 2 * image      pages free (after the checkpoint under way) >= image      image = leaves + root
+    /// ```
+    ///
+    /// The first holds after every checkpoint, the second at its beginning; so nothing but a new leaf has to be refused,
+    /// and flushes, rewrites, discards and the end of a volume work on a pool that is full to the last unit. System
+    /// chunks are made before space for content: for every leaf that the chunks there are (and `more` bytes of one
+    /// to come) would fill densely, and for a quarter more leaves than there are.
+    pub(super) fn make_page_room(&mut self, more: u64) {
+        let leaves: u64 = self.pool.volumes().map(|v| v.map.leaves()).sum();
+        let chunks = self.pool.chunks().filter(|c| c.kind != ChunkType::System);
+        let dense = (chunks.map(|c| c.length).sum::<u64>() + more).div_ceil(LEAF_SPAN);
+        let wanted = dense.max(leaves + leaves / 4 + LEAVES_AHEAD);
+        let mut system = self.pool.chunks().filter(|c| c.kind == ChunkType::System).count();
+        while self.commit.pages.total() < 2 * image::pages_for(&self.pool, wanted) && system < SYSTEM_CHUNKS_MAX {
+            let Some(id) = self.open_chunk(ChunkType::System) else { break };
+            self.commit.pages.add(self.pool.chunk(id).expect("just made"), 0);
+            system += 1;
+        }
+        let room = |pages| image::leaves_in(&self.pool, pages).saturating_sub(leaves);
+        let (in_all, to_come) = (room(self.commit.pages.total() / 2), room(self.commit.pages_to_come()));
+        self.commit.leaf_budget = in_all.min(to_come);
+        // Pages of volumes that went come free with the next checkpoint.
+        self.commit.starved |= in_all > 0 && to_come == 0 && !self.commit.stuck;
     }
 
     pub(super) fn page_copy_done(&mut self, device: DeviceId, result: Result<(), IoError>) {
@@ -551,12 +596,11 @@ impl Engine {
         sb.generation += 1;
         sb.name.clone_from(&self.pool.name);
         (sb.first_lsn, sb.log_seq) = (checkpoint.first_lsn, checkpoint.log_seq);
-        (sb.root, sb.root_len) = (pages::runs(&checkpoint.root), checkpoint.root_len);
-        sb.root_crc = checkpoint.root_crc;
+        (sb.root, sb.root_is_listed) = (checkpoint.place.clone(), checkpoint.is_listed);
+        (sb.root_len, sb.root_crc) = (checkpoint.root_len, checkpoint.root_crc);
         let log = sb.system[0].id;
-        let others = self.pool.chunks().filter(|c| c.kind == ChunkType::System && c.id != log).cloned();
         sb.system.truncate(1);
-        sb.system.extend(others);
+        sb.system.extend(checkpoint.system.iter().filter(|c| c.id != log).cloned());
         sb.clean = self.requests.len() == 0;
         let members: Vec<_> =
             self.pool.devices().filter(|d| self.pool.is_online(d.id)).map(|d| (d.id, d.uuid, d.size)).collect();
@@ -591,12 +635,24 @@ impl Engine {
             self.close_empty_chunks();
         }
         self.counters.checkpoints += 1;
+        (self.commit.starved, self.commit.stuck) = (false, false);
         self.space.room = true;
         self.journal.checkpointed(checkpoint.first_lsn, checkpoint.log_seq);
         for waiter in checkpoint.waiters {
             self.wake(waiter, true);
         }
         self.log_moved();
+    }
+
+    /// The reserve is gone, as in a pool that a foreign hand made: who waits for a checkpoint hears so. While the log has
+    /// room the pool goes on, and what is given up may make the next image smaller.
+    fn no_page_room(&mut self) {
+        (self.commit.starved, self.commit.stuck) = (false, true);
+        // Without its first checkpoint a pool can log nothing, and without room in the log neither.
+        self.commit.dead |= self.commit.opening || self.journal.blocks_used() == self.journal.blocks();
+        for waiter in core::mem::take(&mut self.commit.checkpoint_waiters) {
+            self.wake(waiter, false);
+        }
     }
 
     /// The image is not complete: the one before counts on, and with the log it says the same. Without room to log,

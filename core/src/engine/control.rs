@@ -113,6 +113,14 @@ impl Engine {
         if id.0 >= VOLUME_IDS_MAX {
             return Err(usage(format!("a pool can make {VOLUME_IDS_MAX} volumes in its life; make a new pool")));
         }
+        if !self.has_page_room() {
+            let text = format!(
+                "pool {:?} has no room for the records of another volume; discard or destroy one",
+                self.pool.name
+            );
+            return Err(ControlError::new(ErrorKind::NoSpace, text));
+        }
+        self.take_page_room(1);
         let (_, due) = self.change(true, Record::Volume { id, name, size, class })?;
         Ok((Done::Volume(id), due))
     }

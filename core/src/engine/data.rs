@@ -123,16 +123,30 @@ impl Engine {
             record: None,
             set,
             next: None,
+            alone: false,
             admitted: self.now,
         });
         true
     }
 
     /// A copy could not be read: the request gets another lap, with that copy crossed out.
+    ///
+    /// When that was the last of several copies, it may be another block that each of them cannot read: halves are asked
+    /// for anew from all, down to single blocks, unless the request is lost already.
     pub(super) fn read_elsewhere(&mut self, id: u32, io: Io) {
         self.counters.retries += 1;
-        if !self.read_copy(id, io.owner, io.set, io.buf) {
-            self.requests[id].error = Some(RequestError::Io);
+        let Io { owner, set, buf, .. } = io;
+        if !self.read_copy(id, owner, set, buf) {
+            let len = u64::from(buf.len);
+            let half = round_up(len / 2, BLOCK);
+            let worth = set.tried.count_ones() > 1 && half < len && self.requests[id].error.is_none();
+            for (at, len) in [(0, half), (half, len.saturating_sub(half))] {
+                let set = CopySet { copy: 0, tried: 0, offset: set.offset + at, ..set };
+                let buf = range(buf.buf, u64::from(buf.offset) + at, len);
+                if !worth || !self.read_copy(id, owner, set, buf) {
+                    self.requests[id].error = Some(RequestError::Io);
+                }
+            }
         }
         self.count_down(id);
     }
@@ -349,6 +363,7 @@ impl Engine {
                     record: None,
                     set,
                     next: None,
+                    alone: false,
                     admitted: self.now,
                 });
             }

@@ -115,12 +115,14 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Goes on with a pool that was read back; `boot` is the present boot of the machine. The first thing it does is
-    /// a checkpoint, so that the log of the run before is never needed again.
-    pub fn new(opened: Opened, now: Instant, boot: Uuid) -> Engine {
+    /// Goes on with a pool that was read back; `boot` is the present boot of the machine, `opening` a random number that
+    /// was never used before: it tells this run from every other one, also from those of a part of the same pool.
+    /// The first thing the engine does is a checkpoint, so that the log of the run before is never needed again.
+    pub fn new(opened: Opened, now: Instant, boot: Uuid, opening: Uuid) -> Engine {
         let Opened { pool, mut superblock, pages, root, next_lsn, next_seq, .. } = opened;
         superblock.epoch = superblock.epoch.wrapping_add(1);
         superblock.boot = boot;
+        superblock.note_opening(opening);
         let (blocks, epoch) = (u64::from(superblock.log_blocks), superblock.epoch);
         let journal = Journal::new(pool.uuid, epoch, blocks, next_seq, next_lsn);
         let mut engine = Engine {
@@ -340,6 +342,10 @@ impl Engine {
             }
         }
         let id = IoId(self.ios.insert(io));
+        self.enqueue(device, id);
+    }
+
+    fn enqueue(&mut self, device: DeviceId, id: IoId) {
         let queue = &mut self.queues[device.index()];
         if queue.is_empty() {
             self.touched.push(device);
@@ -350,13 +356,25 @@ impl Engine {
     fn issue_simple(&mut self, owner: Owner, device: DeviceId, op: DeviceOp, offset: u64, len: u64) {
         let buf = BufRange { buf: NO_BUF, offset: 0, len: 0 };
         let (set, admitted) = (CopySet::default(), self.now);
-        self.issue(Io { owner, op, device, offset, len, buf, record: None, set, next: None, admitted });
+        self.issue(Io { owner, op, device, offset, len, buf, record: None, set, next: None, alone: false, admitted });
     }
 
     fn issue_record(&mut self, owner: Owner, device: DeviceId, offset: u64, record: Arc<[u8]>, fua: bool) {
         let (len, buf) = (record.len() as u64, BufRange { buf: NO_BUF, offset: 0, len: 0 });
         let (op, set, admitted) = (DeviceOp::Write { fua }, CopySet::default(), self.now);
-        self.issue(Io { owner, op, device, offset, len, buf, record: Some(record), set, next: None, admitted });
+        self.issue(Io {
+            owner,
+            op,
+            device,
+            offset,
+            len,
+            buf,
+            record: Some(record),
+            set,
+            next: None,
+            alone: false,
+            admitted,
+        });
     }
 
     /// Ends a batch: neighbours join and commands leave. What still waits for a member that is not used any more comes
@@ -407,7 +425,7 @@ impl Engine {
 
     fn complete(&mut self, id: IoId, result: Result<(), IoError>) {
         let head = self.ios.get(id.0).expect("a completion names a dispatch in flight");
-        let (device, op, offset) = (head.device, head.op, head.offset);
+        let (device, op, offset, head_next) = (head.device, head.op, head.offset, head.next);
         let latency = self.now.since(head.admitted);
         let queue = &mut self.queues[device.index()];
         queue.in_flight -= 1;
@@ -431,6 +449,9 @@ impl Engine {
                 self.commit.unflushed = true;
             }
         }
+        if is_about_a_place(result) && head_next.is_some() {
+            return self.part(device, id);
+        }
         let (mut next, mut is_head) = (Some(id), true);
         while let Some(id) = next {
             let io = self.ios.remove(id.0);
@@ -446,6 +467,18 @@ impl Engine {
             }
             is_head = false;
             self.retire(io, result);
+        }
+    }
+
+    /// A command of several I/Os failed, and nothing says which of them is to blame: each goes again by itself, once.
+    /// For the read policy they are on their way all the time.
+    fn part(&mut self, device: DeviceId, id: IoId) {
+        let mut next = Some(id);
+        while let Some(id) = next {
+            let io = &mut self.ios[id.0];
+            next = io.next.take();
+            io.alone = true;
+            self.enqueue(device, id);
         }
     }
 
@@ -563,4 +596,9 @@ impl Engine {
             }
         }
     }
+}
+
+/// The error may be that of one block among many, and the others may fare better without it.
+fn is_about_a_place(result: Result<(), IoError>) -> bool {
+    matches!(result, Err(IoError::Media | IoError::NoSpace))
 }

@@ -19,6 +19,9 @@ use crate::request::{DeviceOp, Event, Output, RequestError};
 use crate::units::{ChunkId, UNIT, VolumeId};
 use crate::volume::{Entry, LEAF};
 
+/// The widest chunk's record takes no more of the root than this many leaves take in pages.
+const CHUNK_RECORD_LEAVES: u64 = 2;
+
 #[derive(Default)]
 pub(super) struct Space {
     epoch: u64,
@@ -79,7 +82,13 @@ impl Engine {
 
     /// Gives a unit of a volume a place; false when there is none.
     pub(super) fn reserve(&mut self, volume: VolumeId, unit: u64, kind: ChunkType) -> bool {
+        let is_new = self.pool.volume(volume).is_some_and(|v| !v.map.has_leaf(unit));
+        // What has no leaf yet must leave the reserve whole; everything else has its page already.
+        if self.commit.is_closed() || is_new && !self.has_page_room() {
+            return false;
+        }
         let Some((chunk, place)) = self.find_place(volume, unit, kind) else { return false };
+        self.take_page_room(u64::from(is_new));
         let Some(v) = self.pool.volume_mut(volume) else { return false };
         v.map.set(unit, Entry::new(chunk, place, 0));
         v.mapped_units[kind as usize] += 1;
@@ -88,9 +97,6 @@ impl Engine {
 
     /// Next to its neighbours if possible, else at its own position in a free region, else anywhere.
     fn find_place(&mut self, volume: VolumeId, unit: u64, kind: ChunkType) -> Option<(ChunkId, u32)> {
-        if self.commit.is_starved() {
-            return None;
-        }
         let map = &self.pool.volume(volume)?.map;
         let neighbour = map.anchor(unit).or_else(|| {
             // The last unit of the leaf before: a sequential writer goes on right behind it.
@@ -149,7 +155,13 @@ impl Engine {
 
     /// Allocates a chunk; its record precedes every entry that refers to it in the log.
     pub(super) fn open_chunk(&mut self, kind: ChunkType) -> Option<ChunkId> {
-        let chunk = self.pool.plan_chunk(kind).ok()?;
+        let mut chunk = self.pool.plan_chunk(kind).ok()?;
+        if kind != ChunkType::System {
+            // Room to write it all down comes before the room itself.
+            self.make_page_room(chunk.length);
+            self.take_page_room(CHUNK_RECORD_LEAVES);
+            chunk = self.pool.plan_chunk(kind).ok()?;
+        }
         let (id, bytes, spilled) = (chunk.id, chunk.length, chunk.spilled);
         let record = Record::ChunkAdd(Box::new(chunk));
         self.journal.append(&record);

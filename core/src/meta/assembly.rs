@@ -59,6 +59,9 @@ pub struct Opened {
     pub(crate) next_seq: u64,
     /// Members that are not there.
     pub missing: Vec<DeviceId>,
+    /// Members that are there but were opened without those that count, and changed since, in one sentence that says what
+    /// to do: to go on is to give up what only they have. They are failed now and never read.
+    pub apart: Option<String>,
     /// Records that a power cut took back: nobody had asked to flush what they were about.
     pub forgotten: u64,
 }
@@ -74,6 +77,9 @@ impl Opened {
 pub struct Assembly {
     superblock: Superblock,
     present: BTreeSet<DeviceId>,
+    apart: BTreeSet<DeviceId>,
+    /// They missed checkpoints.
+    behind: BTreeSet<DeviceId>,
     same_boot: bool,
     have: BTreeMap<MetaRead, Result<Vec<u8>, IoError>>,
 }
@@ -95,15 +101,16 @@ impl Assembly {
                 return Err(format!("two devices say they are device {} of pool {:?}", sb.device, sb.name));
             }
         }
-        let newest = found.into_iter().max_by_key(|sb| (sb.generation, core::cmp::Reverse(sb.device)));
+        let newest = found.iter().max_by_key(|sb| (sb.generation, core::cmp::Reverse(sb.device))).cloned();
         let superblock = newest.ok_or_else(|| String::from("no member of the pool was found"))?;
-        let root_pages: u64 = superblock.root.iter().map(|&(_, n)| u64::from(n)).sum();
-        let beyond = |&(first, n): &(u64, u32)| first.checked_add(u64::from(n)).is_none();
-        if root_pages * pages::PAYLOAD as u64 > ROOT_MAX || superblock.root.iter().any(beyond) {
-            return Err(format!("the root of pool {:?} is said to have {root_pages} pages", superblock.name));
-        }
+        check_runs(&superblock, &superblock.root)
+            .map_err(|pages| format!("the root of pool {:?} is said to have {pages} pages", superblock.name))?;
+        // Of a member that went its own way nothing is read, not even records: they may look like ours.
+        let apart: BTreeSet<_> = found.iter().filter(|sb| !superblock.descends_from(sb)).map(|sb| sb.device).collect();
+        let present = present.into_keys().filter(|id| !apart.contains(id)).collect();
+        let behind = found.iter().filter(|sb| sb.generation < superblock.generation).map(|sb| sb.device).collect();
         let same_boot = superblock.boot == boot;
-        Ok(Assembly { superblock, present: present.into_keys().collect(), same_boot, have: BTreeMap::new() })
+        Ok(Assembly { superblock, present, apart, behind, same_boot, have: BTreeMap::new() })
     }
 
     /// What a read of [`Step::Read`] gave.
@@ -130,9 +137,8 @@ impl Assembly {
             space.add(chunk, if i == 0 { u64::from(sb.log_blocks) } else { 0 });
             by_id.insert(chunk.id, chunk);
         }
-        let root_pages: Vec<Page> =
-            sb.root.iter().flat_map(|&(first, n)| (0..u64::from(n)).map(move |i| first + i)).collect();
-        let root = self.root(&by_id, &mut space, &root_pages)?;
+        let (root, root_pages) = self.root(&by_id)?;
+        take_all(&mut space, root_pages.iter().copied())?;
         let mut pool = Pool::new(sb.name.clone(), sb.pool);
         let mut leaves = Vec::new();
         let mut r = Reader::new(&root);
@@ -148,6 +154,10 @@ impl Assembly {
         for ((volume, leaf, page, crc), payload) in leaves.into_iter().zip(payloads) {
             let table = decode_leaf(payload, volume, leaf)?;
             let volume = pool.volume_mut(volume).ok_or(Stop::because("a leaf belongs to no volume"))?;
+            let used = table.iter().rposition(|e| e.is_mapped()).map_or(0, |last| last as u64 + 1);
+            volume
+                .check_inside(leaf.saturating_mul(LEAF as u64).saturating_add(used))
+                .map_err(|c| Stop::Because(c.0))?;
             volume.map.load_table(leaf, page, crc, table);
         }
         let log = self.read_log()?;
@@ -175,7 +185,7 @@ impl Assembly {
         for chunk in pool.chunks().filter(|c| c.kind == crate::ChunkType::System && !known.contains(&c.id)) {
             space.add(chunk, 0);
         }
-        let mut missing = Vec::new();
+        let (mut missing, mut apart) = (Vec::new(), Vec::new());
         for i in 0..pool.device_ids_end() {
             let id = DeviceId(i as u32);
             let Some(device) = pool.device_mut(id) else { continue };
@@ -184,10 +194,17 @@ impl Assembly {
             }
             if !self.present.contains(&id) {
                 missing.push(id);
-                if device.state == DeviceState::Online {
+                if device.state == DeviceState::Online && self.apart.contains(&id) {
+                    apart.push(format!("device {id} ({})", device.uuid));
+                    device.state = DeviceState::Failed;
+                } else if device.state == DeviceState::Online {
                     device.state = DeviceState::Missing;
                 }
             }
+        }
+        if self.behind.iter().any(|&id| pool.is_online(id)) {
+            // Who was away and comes back lacks the leaves that were written meanwhile: the next checkpoint has them all.
+            pool.volumes_mut().for_each(|volume| volume.map.touch_tables());
         }
         if let Some(chunk) = pool.chunks().find(|c| !pool.chunk_available(c)) {
             let gone = chunk.columns.iter().filter(|c| !pool.is_online(c.device));
@@ -195,8 +212,14 @@ impl Assembly {
                 .filter_map(|c| pool.device(c.device))
                 .map(|d| format!("device {} (last seen at {}, {})", d.id, d.path, d.uuid))
                 .collect();
+            let what_to_do = match apart.is_empty() {
+                true => "connect that and import again",
+                false => {
+                    "which was opened and changed by itself; import each side without the other and copy what you need"
+                }
+            };
             return Err(Stop::Because(format!(
-                "chunk {} has no copy left without {}; connect that and import again",
+                "chunk {} has no copy left without {}; {what_to_do}",
                 chunk.id,
                 names.join(" or ")
             )));
@@ -208,42 +231,57 @@ impl Assembly {
             next_lsn: keep.max(sb.first_lsn),
             next_seq: log.next_seq.saturating_add(u64::from(sb.log_blocks)),
             missing,
+            apart: (!apart.is_empty()).then(|| {
+                format!(
+                    "pool {:?} has come apart: {} was opened without the others and went its own way, so the two sides hold \
+                     different content. To keep this side (generation {}) and give up what only the other has, use -f; to \
+                     keep the other, disconnect the members of this side and use -f",
+                    sb.name,
+                    apart.join(" and "),
+                    sb.generation
+                )
+            }),
             forgotten,
             pool,
         })
     }
 
-    /// The root. A member that missed a checkpoint has older pages at the same addresses, each of them sealed: so the
-    /// root as a whole has a checksum, and each copy in turn is the first to be asked.
-    fn root(
-        &self,
-        system: &BTreeMap<ChunkId, &Chunk>,
-        space: &mut PageSpace,
-        root_pages: &[Page],
-    ) -> Result<Vec<u8>, Stop> {
-        let sb = &self.superblock;
-        take_all(space, root_pages.iter().copied())?;
-        let addresses: Vec<_> = root_pages.iter().map(|&page| (page, None)).collect();
+    /// The root, and its pages with those that list them. A member that missed a checkpoint has older pages at the same
+    /// addresses, each of them sealed: so the root as a whole has a checksum, and each copy in turn is the first to be
+    /// asked.
+    fn root(&self, system: &BTreeMap<ChunkId, &Chunk>) -> Result<(Vec<u8>, Vec<Page>), Stop> {
         let mut reason = Stop::because("its root is no copy of what was written");
         for first_copy in 0..COPIES_MAX {
-            let payloads = match self.pages(system, &addresses, first_copy) {
-                Ok(payloads) => payloads,
+            match self.root_from(system, first_copy) {
+                Ok((root, pages)) if crc32c(&root) == self.superblock.root_crc => return Ok((root, pages)),
+                Ok(_) => {}
                 Err(need @ Stop::Need(_)) => return Err(need),
-                Err(because) => {
-                    reason = because;
-                    continue;
-                }
-            };
-            let mut root = payloads.concat();
-            if root.len() < sb.root_len as usize {
-                return Err(Stop::because("its root is too short"));
-            }
-            root.truncate(sb.root_len as usize);
-            if crc32c(&root) == sb.root_crc {
-                return Ok(root);
+                Err(because) => reason = because,
             }
         }
         Err(reason)
+    }
+
+    fn root_from(&self, system: &BTreeMap<ChunkId, &Chunk>, first_copy: usize) -> Result<(Vec<u8>, Vec<Page>), Stop> {
+        let sb = &self.superblock;
+        let mut taken = Vec::new();
+        let mut root_pages = unroll(&sb.root);
+        if sb.root_is_listed {
+            let mut runs = Vec::new();
+            for payload in self.pages(system, &root_pages, first_copy)? {
+                runs.extend(pages::decode_runs(payload)?);
+            }
+            check_runs(sb, &runs).map_err(|pages| Stop::Because(format!("its root is said to have {pages} pages")))?;
+            taken.extend(root_pages.into_iter().map(|(page, _)| page));
+            root_pages = unroll(&runs);
+        }
+        let mut root = self.pages(system, &root_pages, first_copy)?.concat();
+        if root.len() < sb.root_len as usize {
+            return Err(Stop::because("its root is too short"));
+        }
+        root.truncate(sb.root_len as usize);
+        taken.extend(root_pages.into_iter().map(|(page, _)| page));
+        Ok((root, taken))
     }
 
     /// The payloads of these pages, with their checksums where those are known; `first_copy` is asked first.
@@ -323,6 +361,20 @@ impl Assembly {
         }
         Ok(log)
     }
+}
+
+/// Bounds what a list of runs can ask to be read, by what the system chunks hold; the error is the number of pages.
+fn check_runs(sb: &Superblock, runs: &[(Page, u32)]) -> Result<(), u64> {
+    let count: u64 = runs.iter().map(|&(_, n)| u64::from(n)).sum();
+    let beyond = |&(first, n): &(u64, u32)| first.checked_add(u64::from(n)).is_none();
+    let there: u64 = sb.system.iter().map(|chunk| chunk.length / PAGE).sum();
+    let fine = count <= there.min(ROOT_MAX / pages::PAYLOAD as u64) && !runs.iter().any(beyond);
+    if fine { Ok(()) } else { Err(count) }
+}
+
+/// Every page of these runs; what it holds is not known.
+fn unroll(runs: &[(Page, u32)]) -> Vec<(Page, Option<u32>)> {
+    runs.iter().flat_map(|&(first, n)| (0..u64::from(n)).map(move |i| (first + i, None))).collect()
 }
 
 /// Marks pages as taken: each exists, and nothing refers to one twice.

@@ -10,7 +10,7 @@ use super::PAGE;
 use super::image;
 use super::pages::{self, PageSpace};
 use super::record::{DEVICES_MAX, Record};
-use super::superblock::{SLOTS, SUPERBLOCK_SIZE, Superblock};
+use super::superblock::{LOG_BLOCKS_MAX, SLOTS, SUPERBLOCK_SIZE, Superblock};
 use crate::ChunkType;
 use crate::allocator::{Hint, Tiers};
 use crate::chunk::{Chunk, Column};
@@ -135,7 +135,7 @@ pub fn plan(new: &NewPool) -> Result<Plan, ControlError> {
         applied.expect("a fresh device contradicts nothing");
     }
     let system = add_chunk(&mut pool, ChunkType::System)?;
-    let log_blocks = (system.length / 4 / PAGE).min(2048);
+    let log_blocks = (system.length / 4 / PAGE).min(u64::from(LOG_BLOCKS_MAX));
     let mut space = PageSpace::default();
     space.add(&system, log_blocks);
     let image = image::build(&mut pool, &mut space, &[])
@@ -156,13 +156,15 @@ pub fn plan(new: &NewPool) -> Result<Plan, ControlError> {
             generation: 1,
             epoch: 0,
             boot: Uuid::default(),
+            openings: vec![],
             clean: true,
             log_blocks: log_blocks as u32,
             log_seq: 0,
             first_lsn: 0,
             root_len: image.root_len,
             root_crc: image.root_crc,
-            root: pages::runs(&image.root),
+            root_is_listed: image.is_listed(),
+            root: image.place(),
             system: vec![system.clone()],
         };
         let other = SLOTS.into_iter().find(|&s| s != sb.slot()).expect("two slots");

@@ -16,6 +16,9 @@ const HEADER: usize = 32;
 /// Bytes of content in a page.
 pub(crate) const PAYLOAD: usize = PAGE as usize - HEADER;
 
+/// Runs that a page of them holds.
+pub(crate) const RUNS_PER_PAGE: usize = PAYLOAD / 12;
+
 /// Address of a page.
 pub(crate) type Page = u64;
 
@@ -66,6 +69,7 @@ pub(crate) fn open(bytes: &[u8], pool: Uuid, page: Page) -> Result<&[u8], Malfor
 pub(crate) struct PageSpace {
     chunks: BTreeMap<ChunkId, Taken>,
     free: u64,
+    total: u64,
 }
 
 struct Taken {
@@ -83,12 +87,18 @@ impl PageSpace {
             bits[page as usize / 64] |= 1 << (page % 64);
         }
         self.free += pages - log_blocks.min(pages);
+        self.total += pages - log_blocks.min(pages);
         self.chunks.insert(chunk.id, Taken { bits, cursor: 0 });
     }
 
     /// Pages that can be taken.
     pub(crate) fn free(&self) -> u64 {
         self.free
+    }
+
+    /// Pages there are.
+    pub(crate) fn total(&self) -> u64 {
+        self.total
     }
 
     /// Takes a page.
@@ -179,6 +189,29 @@ pub(crate) fn runs(pages: &[Page]) -> Vec<(Page, u32)> {
         }
     }
     runs
+}
+
+/// The content of a page of runs; no run has no page, so zeros end it.
+pub(crate) fn encode_runs(runs: &[(Page, u32)]) -> Vec<u8> {
+    let mut w = Writer::default();
+    for &(first, count) in runs {
+        w.u64(first).u32(count);
+    }
+    w.bytes
+}
+
+/// The runs of such a page.
+#[deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+pub(crate) fn decode_runs(payload: &[u8]) -> Result<Vec<(Page, u32)>, Malformed> {
+    let mut r = Reader::new(payload);
+    let mut runs = Vec::new();
+    for _ in 0..RUNS_PER_PAGE {
+        match (r.u64()?, r.u32()?) {
+            (_, 0) => break,
+            run => runs.push(run),
+        }
+    }
+    Ok(runs)
 }
 
 #[cfg(test)]

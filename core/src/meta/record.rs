@@ -164,11 +164,13 @@ impl Record {
             5 => Record::VolumeRemove(volume_id(r)?),
             6 => Record::Property { name: r.text()?, value: r.text()? },
             7 => Record::Device(Box::new(decode_device(r)?)),
-            8 => Record::Pool {
-                profiles: [profile(r)?, profile(r)?, profile(r)?],
-                next_chunk: r.u32()?,
-                next_volume: r.u32()?,
-            },
+            8 => {
+                let profiles = [profile(r)?, profile(r)?, profile(r)?];
+                let (next_chunk, next_volume) = (r.u32()?, r.u32()?);
+                check(next_chunk <= CHUNKS_MAX && next_volume <= VOLUME_IDS_MAX)?;
+                check(profiles[2] == profiles[2].system())?;
+                Record::Pool { profiles, next_chunk, next_volume }
+            }
             9 => {
                 let (volume, leaf, chunk, first) = (volume_id(r)?, leaf_or_unit(r)?, chunk_id(r)?, r.u32()?);
                 check(first <= UNITS_MAX - crate::chunk::REGION)?;

@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use super::codec::{Malformed, Reader, Writer, crc32c};
 use super::record;
 use crate::chunk::Chunk;
+use crate::device::DEVICE_MAX;
 use crate::units::{DeviceId, KIB, Uuid};
 
 /// Bytes of one slot.
@@ -20,11 +21,15 @@ pub const SLOTS: [u64; 2] = [64 * KIB, 512 * KIB];
 /// The first eight bytes of a superblock.
 pub const MAGIC: [u8; 8] = *b"BRAIDsb\n";
 /// The version this code writes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Most system chunks of one pool, so that their list fits the slot.
 pub const SYSTEM_CHUNKS_MAX: usize = 128;
-/// Most runs of pages that the root may be split into.
+/// Most runs of pages that a superblock lists: of the root, or of the pages that list the root's.
 pub const ROOT_RUNS_MAX: usize = 128;
+/// Most blocks of the log ring, 8 MiB: all of it is read at an opening.
+pub const LOG_BLOCKS_MAX: u32 = 2048;
+/// Openings that a superblock remembers.
+pub const OPENINGS_MAX: usize = 16;
 
 /// One superblock.
 #[derive(Clone, Debug)]
@@ -45,6 +50,9 @@ pub struct Superblock {
     pub epoch: u32,
     /// The boot of the machine that wrote it last.
     pub boot: Uuid,
+    /// The latest openings of the pool that this member took part in, newest first: random, so that two halves of a
+    /// mirror that were opened each without the other don't take one another for themselves.
+    pub openings: Vec<Uuid>,
     /// Nothing was under way when it was written. For people only: the log is read all the same, since this
     /// superblock stays the newest while the pool goes on.
     pub clean: bool,
@@ -58,6 +66,8 @@ pub struct Superblock {
     pub root_len: u32,
     /// Checksum of the root: tells it from parts of older ones.
     pub root_crc: u32,
+    /// `root` lists pages that list the root's runs, not the root's own.
+    pub root_is_listed: bool,
     /// Where the root is: runs of pages (address of the first, how many).
     pub root: Vec<(u64, u32)>,
     /// The system chunks; the first one holds the log.
@@ -86,6 +96,18 @@ impl core::fmt::Display for SlotError {
 }
 
 impl Superblock {
+    /// An opening begins.
+    pub(crate) fn note_opening(&mut self, opening: Uuid) {
+        self.openings.insert(0, opening);
+        self.openings.truncate(OPENINGS_MAX);
+    }
+
+    /// Whether a member that says `other` has seen nothing that this one's line does not know: the last opening it took
+    /// part in is one of ours. What was never opened is everybody's ancestor.
+    pub(crate) fn descends_from(&self, other: &Superblock) -> bool {
+        other.openings.first().is_none_or(|opening| self.openings.contains(opening))
+    }
+
     /// The slot this generation goes to.
     pub fn slot(&self) -> u64 {
         SLOTS[(self.generation % 2) as usize]
@@ -95,9 +117,13 @@ impl Superblock {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
         w.uuid(self.pool).text(&self.name).u32(self.device.0).uuid(self.device_uuid).u64(self.device_size);
-        w.u64(self.generation).u32(self.epoch).uuid(self.boot).u8(u8::from(self.clean));
+        w.u64(self.generation).u32(self.epoch).uuid(self.boot).u8(self.openings.len() as u8);
+        for &opening in &self.openings {
+            w.uuid(opening);
+        }
+        w.u8(u8::from(self.clean));
         w.u32(self.log_blocks).u64(self.log_seq).u64(self.first_lsn);
-        w.u32(self.root_len).u32(self.root_crc).u16(self.root.len() as u16);
+        w.u32(self.root_len).u32(self.root_crc).u8(u8::from(self.root_is_listed)).u16(self.root.len() as u16);
         for &(page, count) in &self.root {
             w.u64(page).u32(count);
         }
@@ -153,12 +179,14 @@ impl Superblock {
             generation: r.u64()?,
             epoch: r.u32()?,
             boot: r.uuid()?,
+            openings: openings(&mut r)?,
             clean: r.u8()? != 0,
             log_blocks: r.u32()?,
             log_seq: r.u64()?,
             first_lsn: r.u64()?,
             root_len: r.u32()?,
             root_crc: r.u32()?,
+            root_is_listed: r.u8()? != 0,
             root: vec![],
             system: vec![],
         };
@@ -182,10 +210,24 @@ impl Superblock {
             // Far below the end of the numbers, so that going on from them cannot wrap.
             && [sb.generation, sb.log_seq, sb.first_lsn].iter().all(|&n| n < 1 << 62)
             && sb.generation != 0
-            && sb.log_blocks >= 4
+            && (4..=LOG_BLOCKS_MAX).contains(&sb.log_blocks)
+            && sb.device_size <= DEVICE_MAX
+            // What this member can know of itself; of the others, their superblocks and the root do.
+            && sb.system.iter().all(|chunk| {
+                let inside = |end: u64| end <= sb.device_size;
+                chunk.columns.iter().filter(|c| c.device == sb.device).all(|c| c.offset.checked_add(chunk.stripe).is_some_and(inside))
+            })
             && u64::from(sb.log_blocks) * super::PAGE < sb.system[0].length;
         if sane { Ok(sb) } else { Err(Malformed) }
     }
+}
+
+fn openings(r: &mut Reader<'_>) -> Result<Vec<Uuid>, Malformed> {
+    let count = usize::from(r.u8()?);
+    if count > OPENINGS_MAX {
+        return Err(Malformed);
+    }
+    (0..count).map(|_| r.uuid()).collect()
 }
 
 const CRC_AT: usize = 12;

@@ -69,6 +69,8 @@ pub(crate) struct Io {
     pub(crate) set: CopySet,
     /// The next I/O of the command.
     pub(crate) next: Option<IoId>,
+    /// It failed in company: it goes again by itself, and that error counts.
+    pub(crate) alone: bool,
     /// When it joined the queue. Of a command the first I/O's counts: the published policies measure requests after
     /// merging, from their creation, so that waiting here is part of it.
     pub(crate) admitted: Instant,
@@ -168,5 +170,5 @@ fn sort_key(io: &Io) -> Key {
 
 fn joins(a: &Io, b: &Io) -> bool {
     let data = matches!(a.op, DeviceOp::Read | DeviceOp::Write { .. });
-    data && a.op == b.op && a.offset + a.len == b.offset
+    data && !a.alone && !b.alone && a.op == b.op && a.offset + a.len == b.offset
 }

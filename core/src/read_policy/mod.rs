@@ -24,6 +24,9 @@
 //! bit, defects included: they decide over *all* copies, and when their favourite is out, [`tolerate`] takes the first
 //! eligible one in stripe order. No policy ever takes a copy that is not eligible.
 //!
+//! Copies that share a device (`dup`) are no choice: the first eligible one in stripe order is read and no policy is
+//! asked. Source: Linux `fs/btrfs/volumes.c`, where only the mirrors consult the policy.
+//!
 //! After a failed read the published order is "the next copy, cyclically"; braid's own policies rank what remains.
 //!
 //! Left to others: finding the candidates (the profile), posting the facts (the queues), reading (the host).
@@ -95,6 +98,8 @@ pub struct Choice {
 pub enum Reason {
     /// There was nothing to choose.
     OnlyCopy,
+    /// All copies are on one device (`dup`): the first, whatever the policy.
+    SameDevice,
     /// `latency`: expected to answer first.
     Fastest,
     /// `latency`, `queue`: the device's line ends exactly where this read starts.
@@ -125,8 +130,9 @@ pub enum Reason {
 
 impl Reason {
     /// All, in the order of the documentation.
-    pub const ALL: [Reason; 14] = [
+    pub const ALL: [Reason; 15] = [
         Reason::OnlyCopy,
+        Reason::SameDevice,
         Reason::Fastest,
         Reason::Sequential,
         Reason::Probe,
@@ -146,6 +152,7 @@ impl Reason {
     pub fn name(self) -> &'static str {
         match self {
             Reason::OnlyCopy => "only-copy",
+            Reason::SameDevice => "same-device",
             Reason::Fastest => "fastest",
             Reason::Sequential => "sequential",
             Reason::Probe => "probe",
@@ -241,6 +248,10 @@ impl Selector {
         let n = field.candidates.len();
         if n == 1 {
             return Some((first, Reason::OnlyCopy));
+        }
+        // Policies choose between devices. As in the source, copies on one device are no choice, and rotations don't turn.
+        if field.candidates.iter().all(|candidate| candidate.device == field.candidates[0].device) {
+            return Some((first, if tried.is_some() { Reason::RetryAfterError } else { Reason::SameDevice }));
         }
         if let ReadPolicy::Latency | ReadPolicy::Queue = self.policy {
             let (position, reason) = match self.policy {

@@ -645,3 +645,28 @@ fn names_are_unique() {
         assert_eq!(*reason as usize, position);
     }
 }
+
+#[test]
+fn copies_on_one_device_are_no_choice() {
+    for policy in [
+        ReadPolicy::Pid,
+        ReadPolicy::Latency,
+        ReadPolicy::Latency2021,
+        ReadPolicy::Latency2024,
+        ReadPolicy::Device,
+        ReadPolicy::Devid(DeviceId(3)),
+        ReadPolicy::RoundRobinV3,
+        ReadPolicy::RoundRobin { bytes: 4096 },
+        ReadPolicy::Queue,
+    ] {
+        let mut selector = Selector::new(policy);
+        let mut candidates = copies(&[3, 3]);
+        for client in 0..7 {
+            assert_eq!(pick(&mut selector, client, &candidates, &views()), 0, "{policy:?}");
+        }
+        candidates[0].verdict = Verdict::AlreadyTried;
+        assert_eq!(pick(&mut selector, 0, &candidates, &views()), 1, "{policy:?}: the other one after an error");
+        let counted: Vec<_> = selector.reasons().filter(|&(_, n)| n > 0).collect();
+        assert_eq!(counted, [("same-device", 7), ("retry-after-error", 1)], "{policy:?}");
+    }
+}

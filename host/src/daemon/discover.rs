@@ -257,8 +257,9 @@ impl Group {
         }
     }
 
-    /// Reads the pool back as an import would, changing nothing, to see what is missing.
-    pub(super) fn examine(&self, boot: Uuid) -> Result<Vec<DeviceId>, String> {
+    /// Reads the pool back as an import would, changing nothing, to see what is missing, and what the assembly says of
+    /// members that went their own way.
+    pub(super) fn examine(&self, boot: Uuid) -> Result<(Vec<DeviceId>, Option<String>), String> {
         let disks: BTreeMap<DeviceId, Disk> = self
             .members
             .iter()
@@ -267,7 +268,7 @@ impl Group {
         let mut assembly = Assembly::new(self.superblocks(), boot)?;
         loop {
             match assembly.step() {
-                Step::Ready(opened) => return Ok(opened.missing),
+                Step::Ready(opened) => return Ok((opened.missing, opened.apart)),
                 Step::Failed(why) => return Err(why),
                 Step::Read(reads) => {
                     for read in reads {
@@ -369,7 +370,7 @@ pub(super) mod tests {
         let told: Vec<(&str, usize)> = groups.iter().map(|g| (g.name.as_str(), g.members.len())).collect();
         assert_eq!((told, search.problems), (vec![("attic", 1), ("tank", 3)], vec![]));
         assert_eq!(groups[1].members[&DeviceId(2)].path, tank[1]);
-        assert_eq!(groups[1].examine(Uuid::default()), Ok(vec![]));
+        assert_eq!(groups[1].examine(Uuid::default()), Ok((vec![], None)));
     }
 
     #[test]
@@ -382,7 +383,7 @@ pub(super) mod tests {
             search(&left).groups()[0].examine(Uuid::default())
         };
         for gone in 0..3 {
-            assert_eq!(with_all_but(gone), Ok(vec![DeviceId(gone as u32 + 1)]));
+            assert_eq!(with_all_but(gone), Ok((vec![DeviceId(gone as u32 + 1)], None)));
         }
         // System chunks of raid1 stand on two of three devices: without both, nothing can be read.
         let alone: Vec<_> =

@@ -7,7 +7,7 @@ use braid_core::meta::assembly::{Assembly, MetaRead, Step};
 use braid_core::meta::format::{self, NewPool, Place};
 use braid_core::meta::superblock::{self, Superblock};
 use braid_core::request::{DeviceOp, IoError};
-use braid_core::units::{DeviceId, Instant};
+use braid_core::units::{DeviceId, Instant, Uuid};
 use braid_core::{DeviceState, Engine};
 
 use super::{ARENA, Inbox, MEMORY_MIN, Opened, Options, Pump, Setup};
@@ -50,6 +50,11 @@ impl Pump {
                 }
             }
         };
+        if let Some(apart) = &opened.apart
+            && !options.degraded
+        {
+            return Err(apart.clone());
+        }
         let absent = opened.pool().devices().filter(|d| d.state == DeviceState::Missing);
         let names: Vec<String> = absent.map(|d| format!("device {} (last seen at {})", d.id, d.path)).collect();
         if !names.is_empty() && !options.degraded {
@@ -66,7 +71,7 @@ impl Pump {
             reactor: reactor.engine().to_owned(),
         };
         let started = Clock::now();
-        let engine = Engine::new(*opened, Instant(0), options.boot);
+        let engine = Engine::new(*opened, Instant(0), options.boot, Uuid(uuid::Uuid::new_v4().into_bytes()));
         let inbox = Inbox { messages: Some(Vec::new()).into(), waker: reactor.waker() };
         let pump = Pump {
             engine,

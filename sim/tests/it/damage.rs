@@ -191,3 +191,100 @@ fn a_pool_of_two_powers_and_no_superblock_says_so() {
     let why = world.open().unwrap_err();
     assert!(why.contains("no member of the pool was found"), "{why}");
 }
+
+/// Writes a superblock's changes to all members, and a change of the first root page with checksums that agree.
+fn forge(world: &mut World, change: impl Fn(&mut Superblock), patch: impl Fn(&mut [u8])) {
+    let put = |world: &mut World, disk: usize, at: u64, bytes: &[u8]| {
+        let mut content = Content::new();
+        content.push_bytes(bytes);
+        world.disks[disk].write(at, &content, true, || true);
+    };
+    let all = world.superblocks();
+    let sb = all[0].clone();
+    let (first, count) = sb.root[0];
+    let byte = (first & 0xff_ffff) * 4096;
+    assert_eq!((sb.root.len(), count), (1, 1), "the root is one page");
+    let mut page = world.disks[0].read_bytes(sb.system[0].columns[0].offset + byte, 4096);
+    patch(&mut page);
+    page[4..8].fill(0);
+    let crc = crc32c(&page);
+    page[4..8].copy_from_slice(&crc.to_le_bytes());
+    for (disk, mut sb) in all.into_iter().enumerate() {
+        put(world, disk, sb.system[0].columns[disk].offset + byte, &page);
+        sb.root_crc = crc32c(&page[32..][..sb.root_len as usize]);
+        let other = SLOTS.into_iter().find(|&slot| slot != sb.slot()).expect("two slots");
+        put(world, disk, other, &[0; SUPERBLOCK_SIZE as usize]);
+        change(&mut sb);
+        put(world, disk, sb.slot(), &sb.encode());
+    }
+}
+
+/// Each row: a number off a disk that sizes something here. It ends in a pool that works or in a sentence, and at no
+/// time is more asked to be read than a log ring.
+#[test]
+fn numbers_that_size_something_are_bounded() {
+    let (mut world, _) = pool(2, Profile::Raid1);
+    world.control(braid_core::control::Command::Checkpoint).unwrap();
+    world.run_until_quiet();
+    world.crash(Crash::Process);
+    let good = world.disks.clone();
+    type Change = fn(&mut Superblock);
+    type Patch = fn(&mut [u8]);
+    let same: Change = |_| ();
+    let keep: Patch = |_| ();
+    // Page header of 32 bytes, tag, three profiles, next chunk, next volume.
+    let rows: [(&str, bool, Change, Patch); 17] = [
+        ("as it was", true, same, keep),
+        ("next chunk: none left", true, same, |p| p[36..40].copy_from_slice(&(1u32 << 30).to_le_bytes())),
+        ("next chunk: one left", true, same, |p| p[36..40].copy_from_slice(&((1u32 << 30) - 1).to_le_bytes())),
+        ("next chunk: too far", false, same, |p| p[36..40].copy_from_slice(&((1u32 << 30) + 1).to_le_bytes())),
+        ("next chunk: all ones", false, same, |p| p[36..40].fill(0xff)),
+        ("next chunk: zero", true, same, |p| p[36..40].fill(0)),
+        ("next volume: none left", true, same, |p| p[40..44].copy_from_slice(&(1u32 << 20).to_le_bytes())),
+        ("next volume: all ones", false, same, |p| p[40..44].fill(0xff)),
+        ("striped system chunks", false, same, |p| p[35] = 6),
+        ("a long ring", false, |sb| sb.log_blocks = 2049, keep),
+        ("a ring as long as a chunk can be", false, |sb| sb.log_blocks = (1 << 22) - 1, keep),
+        ("an endless ring", false, |sb| sb.log_blocks = u32::MAX, keep),
+        ("a ring of nothing", false, |sb| sb.log_blocks = 0, keep),
+        ("a root as long as can be said", false, |sb| sb.root[0].1 = u32::MAX, keep),
+        ("a root of half a million pages", false, |sb| sb.root = vec![(sb.root[0].0, 4096); 128], keep),
+        ("a small device", false, |sb| sb.device_size = 1 << 20, keep),
+        ("a huge device", false, |sb| sb.device_size = u64::MAX, keep),
+    ];
+    for (name, opens, change, patch) in rows {
+        world.disks = good.clone();
+        forge(&mut world, change, patch);
+        match world.open() {
+            Ok(()) => {
+                assert!(opens, "{name}: opened");
+                assert!(world.read_max <= 8 * MIB, "{name}: {} bytes at once", world.read_max);
+                // What is used up is refused; nothing is indexed or counted past its end.
+                for i in 0..3 {
+                    let name = format!("new{i}");
+                    let create =
+                        braid_core::control::Command::CreateVolume { name, size: MIB, class: VolumeClass::Auto };
+                    if let Ok(braid_core::control::Done::Volume(v)) = world.control(create) {
+                        world.oracle.create(v.0);
+                        let _ = world.run(v, Op::Write { fua: false }, 0, MIB);
+                    }
+                }
+                for i in 0..40 {
+                    let _ = world.run(VolumeId(1), Op::Write { fua: false }, i * MIB, MIB);
+                }
+                world.run_until_quiet();
+                world.crash(Crash::Process);
+                world.open().unwrap_or_else(|why| panic!("{name}, again: {why}"));
+                world.verify();
+                assert!(world.wrong.is_empty(), "{name}: {:?}", world.wrong);
+                world.crash(Crash::Process);
+            }
+            Err(why) => {
+                assert!(!opens && !why.is_empty(), "{name}: {why}");
+                assert!(world.read_max <= 8 * MIB, "{name}: {} bytes at once", world.read_max);
+            }
+        }
+        world.oracle = Default::default();
+        world.answers.clear();
+    }
+}

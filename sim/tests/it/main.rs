@@ -1,6 +1,8 @@
 //! The engine in a pretended world. A failing seed prints the command that runs it again.
 
+mod apart;
 mod damage;
+mod full;
 mod scenarios;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

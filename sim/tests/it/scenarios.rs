@@ -386,3 +386,85 @@ fn destroying_a_volume_that_is_in_use_returns_its_space() {
     world.answers.clear();
     fine(&mut world);
 }
+
+/// Blocks of 4 KiB from `at` on that a device cannot read, or write.
+fn bad(world: &mut World, device: u32, op: Op, at: u64, blocks: u64, left: u64) {
+    let (from, to) = (at, at + blocks * 4 * KIB);
+    let (read, write) = (op == Op::Read, op != Op::Read);
+    let trouble = Trouble::Error { read, write, flush: false, from, to, percent: 100, left };
+    world.faults.0.push(Fault { device, trouble });
+}
+
+/// Sixteen requests of 4 KiB that become one command a device; which of them failed.
+fn sixteen(world: &mut World, volume: VolumeId, op: Op) -> Vec<u64> {
+    let tags: Vec<u64> = (0..16).map(|i| world.submit(0, volume, op, i * 4 * KIB, 4 * KIB, Content::Unsaid)).collect();
+    world.run_until_answered();
+    let failed: Vec<u64> = world.answers.drain(..).filter(|a| a.result.is_err()).map(|a| a.tag).collect();
+    (0..16).filter(|&i| failed.contains(&tags[i as usize])).collect()
+}
+
+/// A pool whose first 64 KiB are written, and where they are on its devices.
+fn written(devices: usize, profile: Profile) -> (World, VolumeId, u64) {
+    let (mut world, v) = pool(devices, profile);
+    world.control(Command::Set { name: "read_policy".into(), value: "devid:1".into() }).unwrap();
+    world.keep_dispatched = true;
+    world.dispatched.clear();
+    world.run(v, WRITE, 0, 64 * KIB).unwrap();
+    let at = world.dispatched.iter().find(|d| d.len == 64 * KIB).expect("one command a device").offset;
+    world.run_until_quiet();
+    world.answers.clear();
+    world.dispatched.clear();
+    (world, v, at)
+}
+
+#[test]
+fn a_bad_block_is_its_own_trouble_and_not_that_of_reads_that_travelled_with_it() {
+    for (devices, profile, failing) in [(1, Profile::Single, vec![5]), (2, Profile::Raid1, vec![])] {
+        let (mut world, v, at) = written(devices, profile);
+        bad(&mut world, 1, Op::Read, at + 5 * 4 * KIB, 1, u64::MAX);
+        assert_eq!(sixteen(&mut world, v, Op::Read), failing, "{}", profile.name());
+        let report = world.engine().report();
+        let first = &report.devices[0];
+        assert_eq!((first.io.reads, first.io.read_errors, first.in_flight), (1 + 16, 2, 0), "{}", profile.name());
+        assert_eq!(first.state, DeviceState::Online);
+        if let Some(second) = report.devices.get(1) {
+            assert_eq!((second.io.reads, second.io.chosen, second.io.read_errors), (1, 1, 0), "only the bad block");
+        }
+        world.faults.0.clear();
+        fine(&mut world);
+    }
+}
+
+#[test]
+fn a_bad_block_is_its_own_trouble_and_not_that_of_writes_that_travelled_with_it() {
+    let (mut world, v, at) = written(1, Profile::Single);
+    bad(&mut world, 1, WRITE, at + 5 * 4 * KIB, 1, u64::MAX);
+    assert_eq!(sixteen(&mut world, v, WRITE), [5]);
+    world.faults.0.clear();
+    fine(&mut world);
+    // On a mirror the member missed that one write, and that is enough.
+    for (left, after) in [(1, DeviceState::Online), (u64::MAX, DeviceState::Failed)] {
+        let (mut world, v, at) = written(2, Profile::Raid1);
+        bad(&mut world, 1, WRITE, at + 5 * 4 * KIB, 1, left);
+        assert_eq!(sixteen(&mut world, v, WRITE), [], "the other copy took them all");
+        assert_eq!((state(&world, 1), state(&world, 2)), (after, DeviceState::Online));
+        assert_eq!(world.engine().report().devices[1].io.write_errors, 0);
+        fine(&mut world);
+    }
+}
+
+#[test]
+fn copies_that_are_bad_in_different_places_make_one_good_read() {
+    let (mut world, v, at) = written(2, Profile::Raid1);
+    bad(&mut world, 1, Op::Read, at + 3 * 4 * KIB, 1, u64::MAX);
+    bad(&mut world, 2, Op::Read, at + 9 * 4 * KIB, 1, u64::MAX);
+    world.run(v, Op::Read, 0, 64 * KIB).unwrap();
+    fine(&mut world);
+    // The same block on both: lost, and that is found out without asking for every block.
+    bad(&mut world, 2, Op::Read, at + 3 * 4 * KIB, 1, u64::MAX);
+    world.dispatched.clear();
+    assert_eq!(world.run(v, Op::Read, 0, 64 * KIB), Err(RequestError::Io));
+    assert!(world.dispatched.len() < 25, "{:?}", world.dispatched);
+    assert_eq!(world.run(v, Op::Read, 16 * KIB, 48 * KIB), Ok(()));
+    assert_eq!((state(&world, 1), state(&world, 2)), (DeviceState::Online, DeviceState::Online));
+}

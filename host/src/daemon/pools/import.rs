@@ -122,8 +122,13 @@ impl Daemon {
             None => group.examine(self.boot),
         };
         match examined {
-            Ok(missing) if missing.is_empty() => {}
-            Ok(missing) => {
+            Ok((missing, _)) if missing.is_empty() => {}
+            Ok((missing, Some(apart))) => {
+                found.state = PoolState::Degraded;
+                found.missing = missing.len() as u32;
+                notes.push(apart);
+            }
+            Ok((missing, None)) => {
                 found.state = PoolState::Degraded;
                 found.missing = missing.len() as u32;
                 let ids: Vec<String> = missing.iter().map(ToString::to_string).collect();
@@ -211,7 +216,8 @@ impl Daemon {
             let mut search = Search::default();
             entry.devices.iter().for_each(|d| search.place(d, false));
             let find = |search: &Search| search.groups().into_iter().find(|g| g.uuid.to_string() == entry.uuid);
-            let complete = |g: &Group| g.obstacle.is_none() && g.examine(self.boot).is_ok_and(|m| m.is_empty());
+            let complete =
+                |g: &Group| g.obstacle.is_none() && g.examine(self.boot).is_ok_and(|(missing, _)| missing.is_empty());
             if !find(&search).is_some_and(|g| complete(&g)) {
                 // Disks change their names at boot: look everywhere before doing without one.
                 discover::block_devices().iter().for_each(|d| search.place(d, false));
