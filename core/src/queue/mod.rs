@@ -10,6 +10,7 @@
 //! ```
 
 pub mod class;
+pub mod limits;
 pub mod waiting;
 
 use alloc::sync::Arc;
