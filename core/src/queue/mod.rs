@@ -12,6 +12,7 @@
 pub mod class;
 pub mod limits;
 pub mod waiting;
+pub mod zfs;
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
