@@ -214,6 +214,34 @@ fn row_1_10_values() {
     }
 }
 
+/// A policy is stored as its word; what comes back is the same policy, and shown alike.
+#[test]
+fn a_stored_policy_comes_back() {
+    use crate::meta::codec::{Reader, Writer};
+    use crate::meta::record::Record;
+    let mut all = ReadPolicy::ALL.to_vec();
+    all.retain(|policy| policy.name() != "devid");
+    all.push(ReadPolicy::Devid(DeviceId(u32::MAX)));
+    for name in Increments::NAMES {
+        for value in [0, 1, 99, u64::from(u32::MAX)] {
+            let mut increments = Increments::DEFAULT;
+            assert!(increments.set(name, value) && !increments.set("seek_inc", value));
+            all.push(ReadPolicy::Zfs(increments));
+        }
+    }
+    for policy in all {
+        let mut stored = crate::properties::Properties { read_policy: policy, ..Default::default() };
+        let value = stored.get("read_policy").expect("it is a property");
+        let mut writer = Writer::default();
+        Record::Property { name: "read_policy".into(), value }.encode(&mut writer);
+        let back = Record::decode(&mut Reader::new(&writer.bytes)).expect("as written");
+        let Record::Property { name, value } = back else { panic!("another record: {back:?}") };
+        stored.read_policy = ReadPolicy::Pid;
+        stored.set(&name, &value).expect("it was set before");
+        assert_eq!(stored.read_policy, policy);
+    }
+}
+
 #[test]
 fn row_1_11_tolerance() {
     // row | first | preferred | present | avoided | expected

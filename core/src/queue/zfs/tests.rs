@@ -298,6 +298,20 @@ fn optional_writes_bridge_and_are_never_written_for_nothing() {
 }
 
 #[test]
+fn what_a_bridge_leads_to_is_written() {
+    let mut row = Row::new(NEWEST, &[("max_segments", "2")]);
+    for (offset, len, optional) in [(0, 4, false), (4, 2, true), (6, 2, true), (8, 4, false)] {
+        let io = Waiting { offset: offset * KIB, len: len * KIB, optional, ..row.io(AsyncWrite) };
+        row.queue.line.insert(io);
+    }
+    let mut out = Leaving::default();
+    row.queue.turn(row.now, &mut out);
+    let commands: Vec<_> = out.commands.iter().map(|command| (command.offset / KIB, command.len / KIB)).collect();
+    assert_eq!(commands, [(0, 6), (6, 6)], "the second starts with what was optional");
+    assert_eq!(row.queue.take_dropped().count(), 0);
+}
+
+#[test]
 fn members_of_other_classes_ride_along_and_count_as_their_own() {
     let mut row = Row::new(NEWEST, &[("max_active", "1")]);
     for (class, offset) in [(Scrub, 0), (SyncRead, 4 * KIB), (Removal, 8 * KIB)] {

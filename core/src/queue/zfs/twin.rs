@@ -325,7 +325,7 @@ impl Rng {
     }
 }
 
-fn any_io(rng: &mut Rng, id: u32, now: u64, universe: u64) -> Waiting {
+fn any_io(rng: &mut Rng, id: u32, now: u64, universe: u64, bridges: u64) -> Waiting {
     let op = match rng.below(20) {
         0 => DeviceOp::Flush,
         1 => DeviceOp::Discard,
@@ -334,13 +334,13 @@ fn any_io(rng: &mut Rng, id: u32, now: u64, universe: u64) -> Waiting {
         4..=10 => DeviceOp::Write { fua: false },
         _ => DeviceOp::Read,
     };
-    let optional = matches!(op, DeviceOp::Write { .. }) && rng.percent(25);
+    let optional = matches!(op, DeviceOp::Write { .. }) && rng.percent(bridges);
     Waiting {
         id: IoId(id),
         class: rng.pick(&Class::ALL),
         op,
         offset: rng.below(universe) * 2 * KIB,
-        len: rng.pick(&[2, 4, 4, 4, 4, 8, 16]) * KIB,
+        len: if optional { 2 * KIB } else { rng.pick(&[2, 4, 4, 4, 4, 8, 16]) * KIB },
         arrived: Instant(now),
         kind: u8::from(rng.percent(5)),
         mergeable: !rng.percent(3),
@@ -375,7 +375,7 @@ fn any_change(rng: &mut Rng, settings: &mut QueueSettings) {
         ("aggregation_limit_non_rotating", &["0", "16384", ""]),
         ("read_gap_limit", &["0", "2048", "32768"]),
         ("write_gap_limit", &["0", "4096", "8192"]),
-        ("max_segments", &["1", "3", "7", ""]),
+        ("max_segments", &["1", "2", "3", "7", ""]),
         ("lba_order", &["offset", "slot"]),
         ("background_floor", &["off", "1ms", "300ms"]),
     ]);
@@ -391,7 +391,7 @@ fn history(generation: Generation, rotating: bool, seed: u64, steps: u32) -> (u6
     let (mut arrived, mut left) = (0u64, 0u64);
     let (mut started, mut completed) = ([0u32; 9], [0u32; 9]);
     // Few places make many neighbours, few completions a long line.
-    let (universe, eager) = (rng.pick(&[40, 400, 100_000]), rng.pick(&[15, 35, 50]));
+    let (universe, eager, bridges) = (rng.pick(&[40, 400, 100_000]), rng.pick(&[15, 35, 50]), rng.pick(&[0, 25, 70]));
     let (mut merged, mut credits) = (0, 0);
     for step in 0..steps {
         now += rng.pick(&[0, 0, 1_000, 300_000, 40_000_000]);
@@ -436,7 +436,7 @@ fn history(generation: Generation, rotating: bool, seed: u64, steps: u32) -> (u6
                 what = format!("{class:?} completes");
             }
             _ => {
-                let io = any_io(&mut rng, arrived as u32, now, universe);
+                let io = any_io(&mut rng, arrived as u32, now, universe, bridges);
                 arrived += 1;
                 real.arrive(at, io, &mut a);
                 twin.arrive(now, io, &mut b);
