@@ -337,7 +337,7 @@ proptest! {
                 candidate.verdict == Verdict::Eligible
                     && views.get(candidate.device.index()).is_some_and(|view| view.state_readable)
             };
-            let choice = selector.choose(Instant(now), &by(client), &candidates, &views);
+            let choice = selector.choose(Instant(now), &Ask { offset: now, ..by(client) }, &candidates, &views);
             prop_assert_eq!(choice.is_some(), candidates.iter().any(may));
             if let Some(choice) = choice {
                 prop_assert!(may(&candidates[choice.index]), "{:?} under {:?}", choice, policy);
@@ -448,7 +448,7 @@ fn zfs_takes_the_lowest_load_among_those_that_may_be_read() {
     (views[1].active, views[2].active, views[3].active) = (2, 0, 1);
     let mut candidates = copies(&[1, 2, 3]);
     let choose = |candidates: &[Candidate], views: &[DeviceView]| {
-        let ask = Ask { offset: 2 * MIB, ..by(0) };
+        let ask = Ask { offset: 6 * MIB, ..by(0) };
         Selector::new(zfs).choose(Instant(0), &ask, candidates, views).map(|choice| (choice.index, choice.reason))
     };
     assert_eq!(choose(&candidates, &views), Some((1, Reason::LowestLoad)));
