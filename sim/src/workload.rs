@@ -124,6 +124,7 @@ pub fn any_command(rng: &mut Rng, volumes: &[(VolumeId, u64)], devices: u32, ser
         "roundrobin-v3",
         "round-robin",
         "queue",
+        "zfs",
     ];
     let (volume, size) = *rng.pick(volumes);
     match rng.below(10) {

@@ -191,8 +191,9 @@ fn decisions() -> (Vec<String>, Vec<String>) {
     text.extend(ReadPolicy::ALL.map(|p| format!("\"{}\"", p.name())));
     text.extend(Mode::ALL.map(|m| format!("\"{}\"", m.name())));
     text.extend(Profile::ALL.map(|p| format!("\"{}\"", p.name())));
-    // A word of other trades too: the property of that name, the NBD share of a "device", the "single" queue.
-    text.retain(|word| !["\"device\"", "\"single\"", "\"latency\"", "\"queue\""].contains(&word.as_str()));
+    // A word of other trades too: the property of that name, the NBD share of a "device", the "single" queue, the tool.
+    let shared = ["\"device\"", "\"single\"", "\"latency\"", "\"queue\"", "\"zfs\""];
+    text.retain(|word| !shared.contains(&word.as_str()));
     (code, text)
 }
 

@@ -104,7 +104,7 @@ impl Engine {
             let offset = column.offset + set.offset;
             *candidate = Candidate { index: i, device: column.device, offset, verdict };
         }
-        let ask = Ask { client: self.requests[id].request.client };
+        let ask = Ask { client: self.requests[id].request.client, offset: set.offset };
         let Some(choice) = selector.choose(self.now, &ask, &candidates[..copies], views) else { return false };
         let column = columns[choice.index];
         set.copy = choice.index as u8;

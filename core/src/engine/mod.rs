@@ -395,7 +395,8 @@ impl Engine {
                 }
                 continue;
             }
-            let Engine { queues, ios, outputs, pool, limits, .. } = self;
+            let Engine { queues, ios, outputs, pool, limits, views, .. } = self;
+            let view = &mut views[device.index()];
             let counters = &mut pool.device_mut(device).expect("I/Os go to members").counters;
             queues[device.index()].dispatch(ios, limits, |id, len, ios| {
                 let head = &ios[id.0];
@@ -417,8 +418,12 @@ impl Engine {
                     counters.ios += members;
                     counters.merged += members - 1;
                 }
+                if op != DeviceOp::Flush {
+                    view.last_offset = offset + len;
+                }
                 outputs.push_back(Output::Issue(Dispatch { id, device, op, offset, len }));
             });
+            view.active = queues[device.index()].in_flight;
         }
         came_back
     }
@@ -429,6 +434,7 @@ impl Engine {
         let latency = self.now.since(head.admitted);
         let queue = &mut self.queues[device.index()];
         queue.in_flight -= 1;
+        self.views[device.index()].active = queue.in_flight;
         if !queue.is_empty() {
             self.touched.push(device);
         }

@@ -9,6 +9,11 @@
 //!   dispatched:               [0..192K) of three I/Os, [256K..260K)
 //! ```
 
+pub mod class;
+pub mod limits;
+pub mod waiting;
+pub mod zfs;
+
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 

@@ -19,19 +19,22 @@
 //! | `devid:N` | device N | none |
 //! | `roundrobin-v3` | the next by device id, on every read | [`rotation`] |
 //! | `round-robin:BYTES` | the next by device id, after so many bytes | [`rotation`] |
+//! | `zfs` | lowest load: commands in flight, and more for a place further away | [`mirror`] |
 //!
-//! `latency` and `queue` are braid's own and look at eligible copies only. The others repeat what was published bit for
+//! `latency` and `queue` are braid's own and look at eligible copies only, and so does `zfs`. The others repeat what was published bit for
 //! bit, defects included: they decide over *all* copies, and when their favourite is out, [`tolerate`] takes the first
 //! eligible one in stripe order. No policy ever takes a copy that is not eligible.
 //!
 //! Copies that share a device (`dup`) are no choice: the first eligible one in stripe order is read and no policy is
 //! asked. Source: Linux `fs/btrfs/volumes.c`, where only the mirrors consult the policy.
 //!
-//! After a failed read the published order is "the next copy, cyclically"; braid's own policies rank what remains.
+//! After a failed read the published order is "the next copy, cyclically"; braid's own policies and `zfs` rank what
+//! remains.
 //!
 //! Left to others: finding the candidates (the profile), posting the facts (the queues), reading (the host).
 
 pub mod latency;
+pub mod mirror;
 pub mod published;
 pub mod rotation;
 mod setting;
@@ -82,6 +85,8 @@ pub enum Verdict {
 pub struct Ask {
     /// Who reads: the explicit key of `pid`.
     pub client: ClientId,
+    /// First byte within the column, the same for all copies: `zfs` breaks ties with it.
+    pub offset: u64,
 }
 
 /// The copy to read, and why that one.
@@ -122,6 +127,10 @@ pub enum Reason {
     DevidAbsentFirst,
     /// `roundrobin-v3`, `round-robin`: its turn.
     Rotation,
+    /// `zfs`: lowest load.
+    LowestLoad,
+    /// `zfs`: several have the lowest load, and this one has the region.
+    Region,
     /// Another copy failed this read.
     RetryAfterError,
     /// The policy's favourite is out, so the first eligible one.
@@ -130,7 +139,7 @@ pub enum Reason {
 
 impl Reason {
     /// All, in the order of the documentation.
-    pub const ALL: [Reason; 15] = [
+    pub const ALL: [Reason; 17] = [
         Reason::OnlyCopy,
         Reason::SameDevice,
         Reason::Fastest,
@@ -144,6 +153,8 @@ impl Reason {
         Reason::Devid,
         Reason::DevidAbsentFirst,
         Reason::Rotation,
+        Reason::LowestLoad,
+        Reason::Region,
         Reason::RetryAfterError,
         Reason::FallbackAbsent,
     ];
@@ -164,6 +175,8 @@ impl Reason {
             Reason::Devid => "devid",
             Reason::DevidAbsentFirst => "devid-absent-first",
             Reason::Rotation => "rotation",
+            Reason::LowestLoad => "lowest-load",
+            Reason::Region => "region",
             Reason::RetryAfterError => "retry-after-error",
             Reason::FallbackAbsent => "fallback-absent",
         }
@@ -253,10 +266,11 @@ impl Selector {
         if field.candidates.iter().all(|candidate| candidate.device == field.candidates[0].device) {
             return Some((first, if tried.is_some() { Reason::RetryAfterError } else { Reason::SameDevice }));
         }
-        if let ReadPolicy::Latency | ReadPolicy::Queue = self.policy {
+        if let ReadPolicy::Latency | ReadPolicy::Queue | ReadPolicy::Zfs(_) = self.policy {
             let (position, reason) = match self.policy {
                 _ if alone => (first, Reason::OnlyCopy),
                 ReadPolicy::Queue => fewest_in_flight(field)?,
+                ReadPolicy::Zfs(increments) => mirror::choose(&increments, ask, field)?,
                 _ => latency::choose(now, field, &mut self.credits)?,
             };
             return Some((position, if tried.is_some() { Reason::RetryAfterError } else { reason }));
@@ -293,7 +307,9 @@ impl Selector {
             ReadPolicy::RoundRobin { bytes } => {
                 (rotation::nth_by_device(field.candidates, self.bytes.turn_of(n, bytes)), Reason::Rotation)
             }
-            ReadPolicy::Pid | ReadPolicy::Latency | ReadPolicy::Queue => (ask.client.index() % n, Reason::Pid),
+            ReadPolicy::Pid | ReadPolicy::Latency | ReadPolicy::Queue | ReadPolicy::Zfs(_) => {
+                (ask.client.index() % n, Reason::Pid)
+            }
         }
     }
 }

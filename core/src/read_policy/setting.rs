@@ -3,6 +3,7 @@
 use alloc::format;
 use alloc::string::{String, ToString};
 
+use super::mirror::Increments;
 use crate::units::{BLOCK, DeviceId, KIB};
 
 /// Bytes that `round-robin` reads from one device before it turns to the next; the published default.
@@ -33,11 +34,13 @@ pub enum ReadPolicy {
     },
     /// Fewest in flight.
     Queue,
+    /// Lowest load, by these increments.
+    Zfs(Increments),
 }
 
 impl ReadPolicy {
     /// One of each, in the order they are shown; values at their defaults.
-    pub const ALL: [ReadPolicy; 9] = [
+    pub const ALL: [ReadPolicy; 10] = [
         ReadPolicy::Pid,
         ReadPolicy::Latency,
         ReadPolicy::Latency2021,
@@ -47,6 +50,7 @@ impl ReadPolicy {
         ReadPolicy::RoundRobinV3,
         ReadPolicy::RoundRobin { bytes: ROUND_ROBIN_BYTES_DEFAULT },
         ReadPolicy::Queue,
+        ReadPolicy::Zfs(Increments::DEFAULT),
     ];
 
     /// The word, without a value.
@@ -61,20 +65,23 @@ impl ReadPolicy {
             ReadPolicy::RoundRobinV3 => "roundrobin-v3",
             ReadPolicy::RoundRobin { .. } => "round-robin",
             ReadPolicy::Queue => "queue",
+            ReadPolicy::Zfs(_) => "zfs",
         }
     }
 
-    /// The word with its value, as [`parse`](Self::parse) takes it: `round-robin:262144`, `devid:3`.
+    /// The word with its value, as [`parse`](Self::parse) takes it: `round-robin:262144`, `devid:3`,
+    /// `zfs:rotating_seek_inc=7`. This is also how it is stored.
     pub fn value(&self) -> String {
         match self {
             ReadPolicy::Devid(device) => format!("devid:{device}"),
             ReadPolicy::RoundRobin { bytes } => format!("round-robin:{bytes}"),
+            ReadPolicy::Zfs(increments) => show_increments(increments),
             _ => self.name().to_string(),
         }
     }
 
     /// All policies, the one in force with its value; the others with the shape of theirs.
-    pub fn choices(current: ReadPolicy) -> [String; 9] {
+    pub fn choices(current: ReadPolicy) -> [String; 10] {
         ReadPolicy::ALL.map(|policy| match policy {
             _ if policy.name() == current.name() => current.value(),
             ReadPolicy::Devid(_) => "devid:N".to_string(),
@@ -115,6 +122,7 @@ impl ReadPolicy {
         match (name, value) {
             ("round-robin", value) => parse_bytes(value.unwrap_or("-1")),
             ("devid", value) => parse_device(value.unwrap_or("")),
+            ("zfs", Some(changes)) => parse_increments(changes),
             _ => match ReadPolicy::ALL.iter().find(|policy| policy.name() == name) {
                 Some(policy) if value.is_none() => Ok((*policy, None)),
                 Some(_) => Err(format!("read policy '{name}' takes no value; write '{name}'")),
@@ -147,6 +155,30 @@ fn parse_bytes(value: &str) -> Result<(ReadPolicy, Option<String>), String> {
     Ok((ReadPolicy::RoundRobin { bytes }, adjusted))
 }
 
+/// What differs from the published increments: `rotating_seek_inc=7,non_rotating_seek_inc=0`.
+fn parse_increments(changes: &str) -> Result<(ReadPolicy, Option<String>), String> {
+    let mut increments = Increments::DEFAULT;
+    for change in changes.split(',') {
+        let set = |(name, value)| parse_number(value).is_some_and(|value| increments.set(name, value));
+        if !change.split_once('=').is_some_and(set) {
+            return Err(format!(
+                "read policy 'zfs' has no increment {change:?}; write 'zfs', or 'zfs:NAME=N,..' with {}",
+                Increments::NAMES.join(", ")
+            ));
+        }
+    }
+    Ok((ReadPolicy::Zfs(increments), None))
+}
+
+fn show_increments(increments: &Increments) -> String {
+    let mut text = "zfs".to_string();
+    let all = Increments::NAMES.iter().zip(increments.values()).zip(Increments::DEFAULT.values());
+    for (i, ((name, value), _)) in all.filter(|((_, value), default)| value != default).enumerate() {
+        text += &format!("{}{name}={value}", if i == 0 { ':' } else { ',' });
+    }
+    text
+}
+
 /// Digits and nothing else: no sign, no blanks.
 fn parse_number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
@@ -157,6 +189,7 @@ fn all_words() -> String {
         .map(|policy| match policy {
             ReadPolicy::Devid(_) => "devid:N".to_string(),
             ReadPolicy::RoundRobin { .. } => "round-robin[:BYTES]".to_string(),
+            ReadPolicy::Zfs(_) => "zfs[:NAME=N,..]".to_string(),
             _ => policy.value(),
         })
         .join(", ")

@@ -1,5 +1,6 @@
 //! Rows carry the numbers of the decision tables for btrfs mirror read policies; below them small worlds in virtual time.
 
+use super::mirror::{Increments, load};
 use super::published::{average, latency_inflight, lowest_average};
 use super::*;
 use crate::units::{BLOCK, KIB, MIB, STRIP};
@@ -23,7 +24,7 @@ fn copies(devices: &[u32]) -> Vec<Candidate> {
 }
 
 fn by(client: u32) -> Ask {
-    Ask { client: ClientId(client) }
+    Ask { client: ClientId(client), offset: 0 }
 }
 
 fn pick(selector: &mut Selector, client: u32, candidates: &[Candidate], views: &[DeviceView]) -> usize {
@@ -161,6 +162,7 @@ fn row_1_9_round_robin() {
 #[test]
 fn row_1_10_values() {
     let round_robin = |bytes| ReadPolicy::RoundRobin { bytes };
+    let flash_first = Increments { rotating_seek_inc: 7, non_rotating_seek_inc: 0, ..Increments::DEFAULT };
     // text | policy, and whether it was adjusted; None = refused
     let rows = [
         ("round-robin:262145", Some((round_robin(266240), true))),
@@ -191,6 +193,17 @@ fn row_1_10_values() {
         ("latency", Some((ReadPolicy::Latency, false))),
         ("device", Some((ReadPolicy::Device, false))),
         ("queue", Some((ReadPolicy::Queue, false))),
+        ("zfs", Some((ReadPolicy::Zfs(Increments::DEFAULT), false))),
+        ("zfs:rotating_seek_inc=5", Some((ReadPolicy::Zfs(Increments::DEFAULT), false))),
+        ("zfs:rotating_seek_inc=7,non_rotating_seek_inc=0", Some((ReadPolicy::Zfs(flash_first), false))),
+        ("zfs:", None),
+        ("zfs:rotating_seek_inc", None),
+        ("zfs:rotating_seek_inc=", None),
+        ("zfs:rotating_seek_inc=4294967296", None),
+        ("zfs:rotating_seek_inc=-1", None),
+        ("zfs:rotating_seek_inc=7,", None),
+        ("zfs:seek=1", None),
+        ("zfs-2.0.1", None),
     ];
     for (text, expected) in rows {
         let answer = ReadPolicy::parse(text);
@@ -198,6 +211,34 @@ fn row_1_10_values() {
         if let Ok((policy, _)) = answer {
             assert_eq!(ReadPolicy::parse(&policy.value()), Ok((policy, None)), "value() is what parse() takes");
         }
+    }
+}
+
+/// A policy is stored as its word; what comes back is the same policy, and shown alike.
+#[test]
+fn a_stored_policy_comes_back() {
+    use crate::meta::codec::{Reader, Writer};
+    use crate::meta::record::Record;
+    let mut all = ReadPolicy::ALL.to_vec();
+    all.retain(|policy| policy.name() != "devid");
+    all.push(ReadPolicy::Devid(DeviceId(u32::MAX)));
+    for name in Increments::NAMES {
+        for value in [0, 1, 99, u64::from(u32::MAX)] {
+            let mut increments = Increments::DEFAULT;
+            assert!(increments.set(name, value) && !increments.set("seek_inc", value));
+            all.push(ReadPolicy::Zfs(increments));
+        }
+    }
+    for policy in all {
+        let mut stored = crate::properties::Properties { read_policy: policy, ..Default::default() };
+        let value = stored.get("read_policy").expect("it is a property");
+        let mut writer = Writer::default();
+        Record::Property { name: "read_policy".into(), value }.encode(&mut writer);
+        let back = Record::decode(&mut Reader::new(&writer.bytes)).expect("as written");
+        let Record::Property { name, value } = back else { panic!("another record: {back:?}") };
+        stored.read_policy = ReadPolicy::Pid;
+        stored.set(&name, &value).expect("it was set before");
+        assert_eq!(stored.read_policy, policy);
     }
 }
 
@@ -226,7 +267,7 @@ fn row_1_12_show() {
     assert_eq!(show_s0(ReadPolicy::Queue), "pid latency device roundrobin\n");
     assert_eq!(
         ReadPolicy::show(ReadPolicy::default()),
-        "pid [latency] latency-2021 latency-2024 device devid:N roundrobin-v3 round-robin:BYTES queue"
+        "pid [latency] latency-2021 latency-2024 device devid:N roundrobin-v3 round-robin:BYTES queue zfs"
     );
     assert!(ReadPolicy::show(ReadPolicy::Devid(DeviceId(3))).contains(" [devid:3] "));
     assert!(ReadPolicy::show(ReadPolicy::RoundRobin { bytes: 8192 }).contains(" [round-robin:8192] "));
@@ -296,7 +337,7 @@ proptest! {
                 candidate.verdict == Verdict::Eligible
                     && views.get(candidate.device.index()).is_some_and(|view| view.state_readable)
             };
-            let choice = selector.choose(Instant(now), &by(client), &candidates, &views);
+            let choice = selector.choose(Instant(now), &Ask { offset: now, ..by(client) }, &candidates, &views);
             prop_assert_eq!(choice.is_some(), candidates.iter().any(may));
             if let Some(choice) = choice {
                 prop_assert!(may(&candidates[choice.index]), "{:?} under {:?}", choice, policy);
@@ -310,6 +351,7 @@ proptest! {
 #[test]
 fn a_failed_read_goes_on_cyclically_or_to_the_best_that_remains() {
     use Verdict::{AlreadyTried, Eligible, Missing};
+    let zfs = ReadPolicy::Zfs(Increments::DEFAULT);
     let rows = [
         ([Eligible, AlreadyTried, Eligible], 2, 0),
         ([Eligible, Eligible, AlreadyTried], 0, 0),
@@ -318,7 +360,8 @@ fn a_failed_read_goes_on_cyclically_or_to_the_best_that_remains() {
     for (verdicts, published, ours) in rows {
         let mut candidates = copies(&[1, 2, 3]);
         (0..3).for_each(|i| candidates[i].verdict = verdicts[i]);
-        for (policy, expected) in [(ReadPolicy::Pid, published), (ReadPolicy::Latency, ours), (ReadPolicy::Queue, ours)]
+        for (policy, expected) in
+            [(ReadPolicy::Pid, published), (ReadPolicy::Latency, ours), (ReadPolicy::Queue, ours), (zfs, ours)]
         {
             let choice = Selector::new(policy).choose(Instant(0), &by(1), &candidates, &views());
             assert_eq!(choice, Some(Choice { index: expected, reason: Reason::RetryAfterError }), "{policy:?}");
@@ -370,6 +413,63 @@ fn queue_takes_the_shortest_line_then_the_stream_then_the_lowest_id() {
         let choice = Selector::new(ReadPolicy::Queue).choose(Instant(0), &by(0), &candidates, &views);
         assert_eq!(choice, Some(Choice { index, reason }));
     }
+}
+
+#[test]
+fn row_3_12_mirror_load() {
+    // active | rotating | end of the last command, for a read at 64 MiB | load
+    let here = 64 * MIB;
+    let rows = [
+        (0, true, here, 0),
+        (3, true, here - 4 * KIB, 5),
+        (3, true, here + MIB, 8),
+        (3, true, here - MIB, 8),
+        (3, true, here + MIB - 1, 5),
+        (3, true, here - MIB + 1, 5),
+        (4, false, here, 4),
+        (4, false, here + BLOCK, 5),
+    ];
+    for (active, rotating, last_offset, expected) in rows {
+        let view = DeviceView { active, last_offset, ..DeviceView::new(DeviceId(1), rotating) };
+        assert_eq!(load(&Increments::DEFAULT, &view, here), expected, "3.12 {active} {rotating} {last_offset}");
+    }
+    let mut selector = Selector::new(ReadPolicy::Zfs(Increments::DEFAULT));
+    for (offset, index) in [(0, 0), (2 * MIB, 1), (4 * MIB, 0), (4 * MIB - 1, 1)] {
+        let choice = selector.choose(Instant(0), &Ask { offset, ..by(0) }, &copies(&[7, 3]), &views());
+        assert_eq!(choice, Some(Choice { index, reason: Reason::Region }), "3.12 tie at {offset}");
+    }
+}
+
+#[test]
+fn zfs_takes_the_lowest_load_among_those_that_may_be_read() {
+    let zfs = ReadPolicy::Zfs(Increments::DEFAULT);
+    let mut views = views();
+    views.iter_mut().for_each(|view| view.last_offset = 1); // everybody has to seek
+    (views[1].active, views[2].active, views[3].active) = (2, 0, 1);
+    let mut candidates = copies(&[1, 2, 3]);
+    let choose = |candidates: &[Candidate], views: &[DeviceView]| {
+        let ask = Ask { offset: 6 * MIB, ..by(0) };
+        Selector::new(zfs).choose(Instant(0), &ask, candidates, views).map(|choice| (choice.index, choice.reason))
+    };
+    assert_eq!(choose(&candidates, &views), Some((1, Reason::LowestLoad)));
+    candidates[1].verdict = Verdict::Stale;
+    assert_eq!(choose(&candidates, &views), Some((2, Reason::LowestLoad)));
+    // Ties are counted among the equal ones, not among all.
+    views[1].active = 1;
+    assert_eq!(choose(&candidates, &views), Some((2, Reason::Region)));
+    candidates[0].verdict = Verdict::Missing;
+    assert_eq!(choose(&candidates, &views), Some((2, Reason::OnlyCopy)));
+    candidates[2].verdict = Verdict::Failed;
+    assert_eq!(choose(&candidates, &views), None);
+    // A disk is read as soon as the flash device beside it has about five more in flight.
+    let mut views = [DeviceView::new(DeviceId(0), true), DeviceView::new(DeviceId(1), false)];
+    views.iter_mut().for_each(|view| view.last_offset = 100 * MIB);
+    let index = |active| {
+        views[1].active = active;
+        let ask = Ask { offset: 0, ..by(0) };
+        Selector::new(zfs).choose(Instant(0), &ask, &copies(&[0, 1]), &views).expect("both are here").index
+    };
+    assert_eq!([0, 3, 4, 5].map(index), [1, 1, 0, 0], "at 4 it is a tie, and region 0 goes to the first");
 }
 
 // ------------------------------------------------------------------------------------------------ rotation resonance

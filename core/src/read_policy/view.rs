@@ -1,7 +1,8 @@
 //! The noticeboard: what a device's queue posts for the policies to read.
 //!
-//! Background I/O (scrub, rebuild) leaves no trace here except in the lifetime totals, which the published policies
-//! read and which count everything. A scrub must not talk a policy out of a device.
+//! Background I/O (scrub, rebuild) leaves no trace here except in what the published policies read, which counts
+//! everything: the lifetime totals, and for `zfs` the commands on the device and where the last one ended. A scrub must
+//! not talk a policy out of a device.
 
 use crate::units::{DeviceId, Instant};
 
@@ -18,6 +19,10 @@ pub struct DeviceView {
     pub read_preferred: bool,
     /// Interactive reads and writes admitted and not yet completed. Counted at admit: the waiting line included.
     pub in_flight: u32,
+    /// Commands on the device now, whatever they are for; what waits in line is not among them.
+    pub active: u32,
+    /// End of the command that left last, whatever it was for; flushes have no end. 0 before the first.
+    pub last_offset: u64,
     /// End of the last interactive I/O. Posted at admit, not at dispatch: the tail of the line is what a new neighbour
     /// would follow. `u64::MAX` before the first.
     pub head: u64,
@@ -43,6 +48,8 @@ impl DeviceView {
             rotational,
             read_preferred: false,
             in_flight: 0,
+            active: 0,
+            last_offset: 0,
             head: u64::MAX,
             run: 0,
             progress: Instant(0),

@@ -39,6 +39,7 @@ pub const POLICIES: &[&str] = &[
     "roundrobin-v3",
     "round-robin[:BYTES]",
     "queue",
+    "zfs[:NAME=N,…]",
 ];
 
 /// Chunk types that have a tier.
@@ -145,6 +146,8 @@ pub fn read_policy(value: &str) -> Result<(), ApiError> {
             Ok(_) => bad("round-robin needs at least one block in a row, such as round-robin:256K".into()),
             Err(message) => bad(message),
         },
+        ("zfs", None) => Ok(()),
+        ("zfs", Some(_)) => braid_core::read_policy::ReadPolicy::parse(value).map(|_| ()).or_else(bad),
         (name, None) if POLICIES.contains(&name) => Ok(()),
         (name, Some(_)) if POLICIES.contains(&name) => bad(format!("the read policy {name} takes no value")),
         _ => {
@@ -414,6 +417,8 @@ mod tests {
             "round-robin:256K",
             "round-robin:-1",
             "queue",
+            "zfs",
+            "zfs:rotating_seek_inc=7,non_rotating_seek_inc=0",
         ] {
             assert!(read_policy(good).is_ok(), "{good}");
         }
