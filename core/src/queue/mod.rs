@@ -9,6 +9,9 @@
 //!   dispatched:               [0..192K) of three I/Os, [256K..260K)
 //! ```
 
+pub mod class;
+pub mod waiting;
+
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
