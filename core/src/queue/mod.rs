@@ -9,7 +9,13 @@
 //!   dispatched:               [0..192K) of three I/Os, [256K..260K)
 //! ```
 
+pub mod blk_mq;
+pub mod budget;
+mod chains;
 pub mod class;
+mod index;
+pub mod joining;
+pub mod merge;
 pub mod waiting;
 
 use alloc::sync::Arc;
