@@ -19,6 +19,8 @@ pub(super) struct Chain {
     pub(super) seq: u64,
     /// When the oldest of its I/Os joined the queue.
     pub(super) arrived: Instant,
+    /// When a scheduler with deadlines wants it sent.
+    pub(super) expires: Instant,
     first: u32,
     last: u32,
 }
@@ -42,7 +44,7 @@ impl Chains {
         let link = self.links.insert(Link { io, next: None });
         self.created += 1;
         let (shape, seq, arrived) = (Shape::from(&io), self.created, io.arrived);
-        self.chains.insert(Chain { shape, seq, arrived, first: link, last: link })
+        self.chains.insert(Chain { shape, seq, arrived, expires: Instant(u64::MAX), first: link, last: link })
     }
 
     /// `io` follows the request.
@@ -91,6 +93,10 @@ impl Chains {
             next = link.next;
         }
         chain
+    }
+
+    pub(super) fn set_expires(&mut self, id: ChainId, expires: Instant) {
+        self.chains[id].expires = expires;
     }
 
     pub(super) fn get(&self, id: ChainId) -> &Chain {

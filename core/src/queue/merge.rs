@@ -194,13 +194,7 @@ mod tests {
             ("[16,24)", request, sectors(16, 24), Fit::Back, Fit::Back),
             ("[0,8)", request, sectors(0, 8), Fit::Front, Fit::Front),
             ("[17,24)", request, sectors(17, 24), Fit::Apart, Fit::Apart),
-            (
-                "other priority",
-                request,
-                Shape { class: Class::Scrub, ..sectors(16, 24) },
-                Fit::Apart,
-                Fit::Apart,
-            ),
+            ("other priority", request, Shape { class: Class::Scrub, ..sectors(16, 24) }, Fit::Apart, Fit::Apart),
             ("metadata", request, Shape { kind: METADATA, ..sectors(16, 24) }, Fit::Back, Fit::Apart),
             ("metadata before", request, Shape { kind: METADATA, ..sectors(0, 8) }, Fit::Front, Fit::Apart),
             (

@@ -16,6 +16,8 @@ pub mod class;
 mod index;
 pub mod joining;
 pub mod merge;
+#[cfg(test)]
+mod testing;
 pub mod waiting;
 
 use alloc::sync::Arc;

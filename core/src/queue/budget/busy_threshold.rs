@@ -5,7 +5,7 @@
 /// Source: the rbd patch that adds the map option `busy_threshold` (posted to ceph-devel, not merged), restated in the
 /// specification, section 5.7. Repeated with its oddity: at threshold 0 nothing is counted on the way out and
 /// everything on the way back, so that the counter runs negative. Nothing looks at it then.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BusyThreshold {
     threshold: u32,
     counter: i64,
@@ -50,6 +50,11 @@ impl BusyThreshold {
     /// A command came back, or failed before it was sent.
     pub fn put_completed(&mut self) {
         self.counter -= 1;
+    }
+
+    /// Takes over from another limit while `in_flight` commands are in the driver.
+    pub fn set_counter(&mut self, in_flight: u32) {
+        self.counter = in_flight.into();
     }
 
     /// The option.
