@@ -16,6 +16,8 @@
 
 mod auto;
 mod busy_threshold;
+#[cfg(test)]
+mod model;
 mod neighbours;
 
 pub use auto::{Auto, WAIT_NS_DEFAULT, wait_ns_of};
