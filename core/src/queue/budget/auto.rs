@@ -135,6 +135,12 @@ impl Auto {
         }
     }
 
+    /// One that begins elsewhere, for tests of decisions at that limit.
+    #[cfg(test)]
+    pub(in crate::queue) fn with_limit(wait_ns: u64, limit: u32) -> Auto {
+        Auto { limit, ..Auto::new(wait_ns) }
+    }
+
     /// The bound of the extra wait, in nanoseconds; what is held already keeps its own.
     pub fn set_wait_ns(&mut self, wait_ns: u64) {
         self.wait_ns = wait_ns;

@@ -16,14 +16,17 @@
 //! The law is that of the door: any number of [`arrive`](Joining::arrive), then one
 //! [`dispatch`](Joining::dispatch). What came between two dispatches meets before anything of it leaves.
 
+#[cfg(test)]
+mod tests;
+
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::budget::{Budget, Neighbours, Verdict};
-use super::chains::{Chain, ChainId, Chains};
-use super::index::Index;
-use super::merge::{Fit, Rules, Shape};
-use super::waiting::{Leaving, Waiting};
+use crate::queue::budget::{Budget, Neighbours, Verdict};
+use crate::queue::chains::{Chain, ChainId, Chains};
+use crate::queue::index::Index;
+use crate::queue::merge::{Fit, Rules, Shape};
+use crate::queue::waiting::{Leaving, Waiting};
 use crate::request::DeviceOp;
 use crate::units::Instant;
 
