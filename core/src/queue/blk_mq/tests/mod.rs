@@ -23,8 +23,10 @@ fn block(n: u64) -> Waiting {
     read(n as u32, n * BLOCK, BLOCK)
 }
 
-/// Offset and length of each command, in blocks.
-fn blocks(leaving: &Leaving) -> Vec<(u64, u64)> {
+/// Offset and length, in blocks.
+type Blocks = Vec<(u64, u64)>;
+
+fn blocks(leaving: &Leaving) -> Blocks {
     leaving.commands.iter().map(|command| (command.offset / BLOCK, command.len / BLOCK)).collect()
 }
 
@@ -35,7 +37,7 @@ fn merges(queue: &Queue) -> u64 {
 
 impl Queue {
     /// First block and length of each request of the residual list, and of the list or scheduler.
-    fn waiting(&self) -> (Vec<(u64, u64)>, Vec<(u64, u64)>) {
+    fn waiting(&self) -> (Blocks, Blocks) {
         let show = |&id: &ChainId| {
             let shape = self.chains.get(id).shape;
             (shape.offset / BLOCK, shape.len / BLOCK)
