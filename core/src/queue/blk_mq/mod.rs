@@ -338,7 +338,7 @@ impl Queue {
             }
         }
         let id = self.chains.start(io);
-        if io.op == DeviceOp::Flush {
+        if self.bypasses(io.op) {
             self.residual.push_back(id);
             self.run(now, leaving);
         } else if in_plug {
@@ -354,6 +354,15 @@ impl Queue {
             self.run(now, leaving);
         }
         true
+    }
+
+    /// Flushes, and writes to stable media where they cannot join anything, go past plug and scheduler.
+    fn bypasses(&self, op: DeviceOp) -> bool {
+        match op {
+            DeviceOp::Flush => true,
+            DeviceOp::Write { fua: true } => self.config.variant == Variant::BlkMq,
+            _ => false,
+        }
     }
 
     fn merge(&mut self, io: &Waiting, in_plug: bool) -> bool {

@@ -171,7 +171,7 @@ impl Auto {
         Verdict::Hold { until }
     }
 
-    pub(super) fn issued(&mut self, now: Instant, _bytes: u64) {
+    pub(super) fn issued(&mut self, now: Instant) {
         self.pass(now);
         self.in_flight += 1;
         self.sample.peak = self.sample.peak.max(self.in_flight);
@@ -337,7 +337,7 @@ mod tests {
         let mut now = start;
         for _ in 0..samples * (COMMANDS_MIN + TURNS * depth) {
             while auto.in_flight < depth && auto.may_go(now, auto.in_flight, true, now) == Verdict::Go {
-                auto.issued(now, 0);
+                auto.issued(now);
             }
             now = now + 100_000;
             let bytes = curve(auto.in_flight);

@@ -9,7 +9,7 @@
 //! Refusing makes sense only before a request leaves the queue, where it can still grow. Who uses a budget:
 //!
 //! ```text
-//!   may_go(now, depth, extends_run, oldest) -> Go           issued(now, bytes), the command leaves
+//!   may_go(now, depth, extends_run, oldest) -> Go           issued(now), the command leaves
 //!                                           -> Hold{until}  ask again at the next completion or at `until`
 //!   completed(now, bytes)                   once for each command issued, however it ended
 //! ```
@@ -68,14 +68,14 @@ impl Budget {
     }
 
     /// A command left for the device, after [`Verdict::Go`].
-    pub fn issued(&mut self, now: Instant, bytes: u64) {
+    pub fn issued(&mut self, now: Instant) {
         match self {
             Budget::Off => {}
             Budget::Fixed(threshold) => {
                 let granted = threshold.get();
                 debug_assert!(granted, "issued without asking");
             }
-            Budget::Auto(auto) => auto.issued(now, bytes),
+            Budget::Auto(auto) => auto.issued(now),
         }
     }
 

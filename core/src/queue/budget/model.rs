@@ -56,6 +56,8 @@ struct Device {
     servers: BinaryHeap<Reverse<u64>>,
     /// In the order of completion.
     flying: VecDeque<Flying>,
+    /// Longest stay in the queue, of streams and of requests at random places.
+    waited: [u64; 2],
 }
 
 struct Flying {
@@ -69,7 +71,7 @@ struct Flying {
 impl Device {
     fn new(price: Price) -> Device {
         let servers = (0..64).map(|_| Reverse(0)).collect();
-        Device { price, shared_free: 0, servers, flying: VecDeque::new() }
+        Device { price, shared_free: 0, servers, flying: VecDeque::new(), waited: [0; 2] }
     }
 
     fn issue(&mut self, now: Instant, leaving: &mut Leaving) {
@@ -78,6 +80,10 @@ impl Device {
             let Reverse(free) = self.servers.pop().unwrap();
             let done = free.max(self.shared_free) + self.price.server_ns;
             self.servers.push(Reverse(done));
+            for io in &leaving.members[command.members.clone()] {
+                let waited = &mut self.waited[usize::from(io.id.0 == ANYWHERE)];
+                *waited = now.since(io.arrived).max(*waited);
+            }
             let members = leaving.members[command.members.clone()].iter().map(|io| io.id.0).collect();
             self.flying.push_back(Flying { done: Instant(done), offset: command.offset, len: command.len, members });
         }
@@ -173,6 +179,8 @@ const ANYWHERE: u32 = u32::MAX;
 struct Outcome {
     /// When each command completed, and how many requests were in it.
     commands: Vec<(Instant, usize)>,
+    /// Longest stay in the queue, of streams and of requests at random places.
+    waited: [u64; 2],
 }
 
 impl Outcome {
@@ -189,7 +197,7 @@ fn run(mut sut: Sut, price: Price, client: Client, ios: u64, until: u64) -> Outc
     let mut next: Vec<u64> = (0..client.streams.into()).map(|stream| stream * GIB / BLOCK).collect();
     let mut ready: VecDeque<u32> = (0..client.outstanding).flat_map(|_| 0..client.streams).collect();
     ready.extend((0..client.random).map(|_| ANYWHERE));
-    let (mut outcome, mut now, mut submitted) = (Outcome { commands: Vec::new() }, Instant(0), 0);
+    let (mut outcome, mut now, mut submitted) = (Outcome { commands: Vec::new(), waited: [0; 2] }, Instant(0), 0);
     let mut batch = Vec::new();
     loop {
         while ready.len() >= client.batch && submitted < ios {
@@ -222,13 +230,14 @@ fn run(mut sut: Sut, price: Price, client: Client, ios: u64, until: u64) -> Outc
             (None, None) => return outcome,
         }
         device.issue(now, &mut leaving);
+        outcome.waited = device.waited;
         if now.0 > until {
             return outcome;
         }
     }
 }
 
-/// Throughput in hundredths of what the same client gets without a budget, from a tenth of a second to two.
+/// Throughput in hundredths of what the same client gets without a budget, in the second of two seconds.
 fn percent(sut: Sut, price: Price, client: Client) -> u64 {
     let until = 2 * SECOND;
     let base = run(blk_mq(Scheduler::None, 1024, 0), price, client, u64::MAX, until).iops(until);
@@ -269,6 +278,25 @@ fn random_throughput_is_what_it_is_without_budget() {
     }
     // A limit that holds everything alike costs what the device could do beside it.
     assert!(percent(joining(fixed(4)), SERVERS, RANDOM) < 10);
+}
+
+/// The rows that `docs/policies.md` prints.
+#[test]
+fn the_table_of_the_docs() {
+    for (limit, servers, cluster) in [(16, 188, 753), (4, 159, 1115)] {
+        assert_eq!(percent(joining(fixed(limit)), SERVERS, SEQUENTIAL), servers, "{limit}");
+        assert_eq!(percent(joining(fixed(limit)), CLUSTER, SEQUENTIAL), cluster, "{limit}");
+    }
+}
+
+#[test]
+fn nobody_waits_longer_than_the_bound_and_who_is_alone_not_at_all() {
+    for price in [SERVERS, CLUSTER] {
+        let mixed = Client { outstanding: 64, random: 64, ..SEQUENTIAL };
+        let [streams, random] = run(joining(auto()), price, mixed, u64::MAX, SECOND).waited;
+        assert!((1..=WAIT_NS_DEFAULT).contains(&streams), "{streams} ns");
+        assert_eq!(random, 0);
+    }
 }
 
 /// The search costs something, and holding may not pay: neither may cost much.

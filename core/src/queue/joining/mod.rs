@@ -268,7 +268,7 @@ impl Joining {
         self.chains.leave(id, leaving);
         self.in_flight += 1;
         self.counters.dispatched += 1;
-        self.budget.issued(now, len);
+        self.budget.issued(now);
         self.flying.add(op, offset, len);
         self.place_neighbours(op, offset, len);
     }

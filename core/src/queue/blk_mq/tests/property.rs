@@ -154,7 +154,7 @@ fn the_list_merges_as_its_slow_twin_does() {
         let mut twin: Vec<Vec<Waiting>> = Vec::new();
         for id in 0..60 {
             let io = any_io(&mut rng, id, T);
-            if io.op == DeviceOp::Flush {
+            if queue.bypasses(io.op) {
                 continue;
             }
             queue.arrive(T, io, false, &mut leaving);
@@ -171,7 +171,7 @@ fn the_list_merges_as_its_slow_twin_does() {
 }
 
 fn submit_slowly(list: &mut Vec<Vec<Waiting>>, io: Waiting) {
-    let may = |io: &Waiting| matches!(io.op, DeviceOp::Read | DeviceOp::Write { fua: false }) && io.mergeable;
+    let may = |io: &Waiting| matches!(io.op, DeviceOp::Read | DeviceOp::Write { .. }) && io.mergeable;
     for request in list.iter_mut().rev().take(8) {
         let (first, last) = (request[0], request[request.len() - 1]);
         if !may(&io) || !may(&first) || io.op != first.op || io.class != first.class {

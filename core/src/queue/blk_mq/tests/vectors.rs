@@ -234,3 +234,21 @@ fn other_settings_take_over_what_waits_and_what_is_in_flight() {
     assert_eq!((queue.in_flight(), queue.config().budget.counter()), (64, 64));
     assert_eq!(queue.waiting().1, [(64, 16)], "and it can merge now");
 }
+
+#[test]
+fn flushes_and_forced_writes_go_past_plug_and_list() {
+    let (mut queue, mut leaving) = (Queue::new(config(Scheduler::Deadline, 128, 0)), Leaving::default());
+    let forced = Waiting { op: DeviceOp::Write { fua: true }, ..block(5) };
+    queue.arrive(T, block(4), true, &mut leaving);
+    queue.arrive(T, forced, true, &mut leaving);
+    queue.arrive(T, Waiting { op: DeviceOp::Flush, ..read(6, 0, 0) }, true, &mut leaving);
+    assert_eq!(blocks(&leaving), [(5, 1), (0, 0)]);
+    // Where they may join each other they take the same way as everything else.
+    let config = Config { variant: Variant::Braid, ..config(Scheduler::Deadline, 128, 0) };
+    let (mut queue, mut leaving) = (Queue::new(config), Leaving::default());
+    for n in [5, 6] {
+        queue.arrive(T, Waiting { op: DeviceOp::Write { fua: true }, ..block(n) }, true, &mut leaving);
+    }
+    queue.finish_plug(T, &mut leaving);
+    assert_eq!(blocks(&leaving), [(5, 2)]);
+}
