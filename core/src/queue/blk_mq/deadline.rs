@@ -51,8 +51,8 @@ struct Line {
 }
 
 impl Deadline {
-    /// Joins `io` to a request that ends or begins where it does; then that request to the next one if the gap
-    /// between them is closed, which the second result says.
+    /// Joins `io` to a request that ends where it begins, or else begins where it ends; then a request that it was
+    /// appended to with the next one, if that closed the gap between them, which the second result says.
     pub(super) fn merge(&mut self, chains: &mut Chains, rules: &Rules, io: &Waiting) -> (Fit, bool) {
         let shape = Shape::from(io);
         let line = &mut self.lines[direction(io.op)];
@@ -65,7 +65,7 @@ impl Deadline {
                     chains.append(id, *io);
                     line.index.insert(id, chains.get(id));
                     let next = line.index.starting_at(shape.end());
-                    return (fit, self.join(chains, rules, Some(id), next));
+                    return (fit, next.is_some_and(|next| self.join(chains, rules, id, next)));
                 }
                 Fit::Full => return (fit, false),
                 Fit::Apart | Fit::Front => {}
@@ -79,8 +79,8 @@ impl Deadline {
         line.index.remove(chains.get(id));
         chains.prepend(id, *io);
         line.index.insert(id, chains.get(id));
-        let before = line.index.ending_at(shape.offset);
-        (fit, self.join(chains, rules, before, Some(id)))
+        // What ends where the I/O begins did not take it, so it does not take the longer request either.
+        (fit, false)
     }
 
     /// Takes a request in. It may be the missing piece behind another one, and that one of yet another; says how many
@@ -91,7 +91,7 @@ impl Deadline {
         let patience = if way == READ { READ_EXPIRE_NS } else { WRITE_EXPIRE_NS };
         self.add(now + patience, chains, id, way);
         while let Some(before) = self.lines[way].index.ending_at(chains.get(id).shape.offset) {
-            if !self.join(chains, rules, Some(before), Some(id)) {
+            if !self.join(chains, rules, before, id) {
                 break;
             }
             (id, joined) = (before, joined + 1);
@@ -172,8 +172,7 @@ impl Deadline {
     }
 
     /// Makes one request of two if they fit.
-    fn join(&mut self, chains: &mut Chains, rules: &Rules, front: Option<ChainId>, back: Option<ChainId>) -> bool {
-        let (Some(front), Some(back)) = (front, back) else { return false };
+    fn join(&mut self, chains: &mut Chains, rules: &Rules, front: ChainId, back: ChainId) -> bool {
         let (a, b) = (*chains.get(front), *chains.get(back));
         if rules.fit(&a.shape, &b.shape) != Fit::Back {
             return false;

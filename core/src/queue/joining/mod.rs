@@ -99,12 +99,14 @@ impl Joining {
             (Some(id), _) if self.fits(id, &shape, Fit::Back) => {
                 self.counters.merged_back += 1;
                 self.change(way, id, |chains| chains.append(id, io));
-                self.close_gap(way, Some(id), front);
+                if let Some(next) = front {
+                    self.close_gap(way, id, next);
+                }
             }
             (_, Some(id)) if self.fits(id, &shape, Fit::Front) => {
                 self.counters.merged_front += 1;
+                // What ends here did not take the I/O, so it does not take the longer request either.
                 self.change(way, id, |chains| chains.prepend(id, io));
-                self.close_gap(way, back, Some(id));
             }
             _ => {
                 let id = self.chains.start(io);
@@ -208,8 +210,7 @@ impl Joining {
     }
 
     /// Joins two requests if they fit.
-    fn close_gap(&mut self, way: usize, front: Option<ChainId>, back: Option<ChainId>) {
-        let (Some(front), Some(back)) = (front, back) else { return };
+    fn close_gap(&mut self, way: usize, front: ChainId, back: ChainId) {
         if self.rules.fit(&self.chains.get(front).shape, &self.chains.get(back).shape) == Fit::Back {
             self.counters.joined += 1;
             self.unplace(way, back);

@@ -64,6 +64,20 @@ fn vector_5_4_without_scheduler_the_submitter_sleeps_and_nothing_merges() {
     assert_eq!((leaving.commands.len(), merges(&queue), queue.outside.len()), (65, 0, 1));
 }
 
+#[test]
+fn who_slept_does_not_look_for_neighbours_again() {
+    let (mut queue, mut leaving) = (Queue::new(config(Scheduler::None, 4, 1)), Leaving::default());
+    queue.arrive(T, block(1000), false, &mut leaving);
+    queue.arrive(T, block(2000), false, &mut leaving);
+    // In the plug only the last request is compared; for a tag it is flushed to the list, where 50 would be found.
+    for n in [50, 10, 51] {
+        queue.arrive(T, block(n), true, &mut leaving);
+    }
+    assert_eq!((queue.waiting().1, queue.outside.len()), (vec![(50, 1), (10, 1)], 1));
+    queue.complete(T, &mut leaving);
+    assert_eq!((merges(&queue), queue.outside.len()), (0, 0));
+}
+
 /// The state after vector 5.5.
 fn refused_at_threshold_2() -> (Queue, Leaving) {
     let (mut queue, mut leaving) = (Queue::new(config(Scheduler::None, 128, 2)), Leaving::default());
