@@ -219,6 +219,7 @@ fn run(mut sut: Sut, price: Price, client: Client, ios: u64, until: u64) -> Outc
             (Some(at), _) => {
                 now = now.max(at);
                 sut.tick(now, &mut leaving);
+                assert!(sut.wake_at().is_none_or(|next| next > now), "a wake-up that changes nothing");
             }
             (None, Some(at)) => {
                 now = at;
