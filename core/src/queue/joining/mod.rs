@@ -13,6 +13,8 @@
 //! Within `free` and within the runs the oldest goes first, and of the two heads the older one. Nothing is sorted and
 //! nothing is walked: each step is a few look-ups in ordered maps.
 //!
+//! [`Waiting::optional`] has no meaning here: such I/Os are not to be handed in.
+//!
 //! The law is that of the door: any number of [`arrive`](Joining::arrive), then one
 //! [`dispatch`](Joining::dispatch). What came between two dispatches meets before anything of it leaves.
 
