@@ -9,8 +9,16 @@
 //!   dispatched:               [0..192K) of three I/Os, [256K..260K)
 //! ```
 
+pub mod blk_mq;
+pub mod budget;
+mod chains;
 pub mod class;
+mod index;
+pub mod joining;
 pub mod limits;
+pub mod merge;
+#[cfg(test)]
+mod testing;
 pub mod waiting;
 pub mod zfs;
 

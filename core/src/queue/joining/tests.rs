@@ -1,0 +1,254 @@
+use alloc::collections::BTreeSet;
+use alloc::vec;
+
+use super::*;
+use crate::queue::budget::{Auto, BusyThreshold, RERUN_NS, WAIT_NS_DEFAULT};
+use crate::queue::merge::{Bounds, Variant};
+use crate::queue::testing::{Rng, any_io, check_command, read};
+
+const T: Instant = Instant(1_000_000);
+const BLOCK: u64 = 4096;
+const BOUNDS: Bounds = Bounds { max_bytes: 8 * BLOCK, max_segments: 8, boundary: 0 };
+const RULES: Rules = Rules { bounds: BOUNDS, variant: Variant::Braid };
+
+fn at(block: u64, now: Instant) -> Waiting {
+    Waiting { arrived: now, ..read(block as u32, block * BLOCK, BLOCK) }
+}
+
+/// First block and length of each command.
+fn blocks(leaving: &Leaving) -> Vec<(u64, u64)> {
+    leaving.commands.iter().map(|command| (command.offset / BLOCK, command.len / BLOCK)).collect()
+}
+
+/// A queue whose budget holds every run while anything is in flight.
+fn tight() -> Joining {
+    Joining::new(RULES, 64, Budget::Auto(Auto::with_limit(WAIT_NS_DEFAULT, 1)))
+}
+
+fn send(queue: &mut Joining, now: Instant, places: &[u64]) -> Vec<(u64, u64)> {
+    let mut leaving = Leaving::default();
+    for &place in places {
+        queue.arrive(at(place, now));
+    }
+    queue.dispatch(now, &mut leaving);
+    blocks(&leaving)
+}
+
+#[test]
+fn what_continues_something_in_flight_waits_and_grows() {
+    let mut queue = tight();
+    assert_eq!(send(&mut queue, T, &[10]), [(10, 1)], "the device is idle");
+    assert_eq!(send(&mut queue, T, &[11]), [], "continues it");
+    assert_eq!(send(&mut queue, T, &[50]), [(50, 1)], "alone");
+    assert_eq!(send(&mut queue, T, &[12]), [], "grows");
+    assert_eq!(send(&mut queue, T, &[9]), [], "continues it the other way");
+    assert_eq!(queue.wake_at(), Some(T + WAIT_NS_DEFAULT));
+    queue.complete(T, DeviceOp::Read, 50 * BLOCK, BLOCK);
+    assert_eq!(send(&mut queue, T, &[]), [], "it was not their neighbour");
+    queue.complete(T, DeviceOp::Read, 10 * BLOCK, BLOCK);
+    assert_eq!(send(&mut queue, T, &[]), [(11, 2), (9, 1)], "their neighbour is back");
+    assert!(queue.is_empty() && queue.wake_at().is_none());
+}
+
+#[test]
+fn what_is_held_leaves_at_the_bound_or_when_it_is_full() {
+    let mut queue = tight();
+    send(&mut queue, T, &[10]);
+    send(&mut queue, T + 1000, &[11]);
+    assert_eq!(send(&mut queue, T + 2000, &[12]), []);
+    assert_eq!(queue.wake_at(), Some(T + (1000 + WAIT_NS_DEFAULT)), "the oldest counts");
+    assert_eq!(send(&mut queue, T + (999 + WAIT_NS_DEFAULT), &[]), []);
+    assert_eq!(send(&mut queue, T + (1000 + WAIT_NS_DEFAULT), &[]), [(11, 2)]);
+    assert_eq!(send(&mut queue, T + 400_000, &[13, 14, 15, 16, 17, 18, 19]), [], "seven of eight");
+    assert_eq!(send(&mut queue, T + 400_000, &[20]), [(13, 8)], "full");
+}
+
+#[test]
+fn a_neighbour_that_does_not_fit_ends_the_wait() {
+    let mut queue = tight();
+    send(&mut queue, T, &[10]);
+    queue.arrive(Waiting { arrived: T, ..read(0, 11 * BLOCK, 5 * BLOCK) });
+    assert_eq!(send(&mut queue, T, &[]), []);
+    queue.arrive(Waiting { arrived: T, ..read(1, 16 * BLOCK, 4 * BLOCK) });
+    assert_eq!(send(&mut queue, T, &[]), [(11, 5)], "9 blocks are too many; the newcomer continues it and waits");
+}
+
+#[test]
+fn what_waits_for_depth_becomes_a_run_when_its_neighbour_leaves() {
+    let mut queue = tight();
+    queue.set_depth(1);
+    let other_class = Waiting { class: crate::queue::class::Class::Scrub, ..at(11, T) };
+    queue.arrive(at(10, T));
+    queue.arrive(other_class);
+    queue.set_depth(2);
+    assert_eq!(send(&mut queue, T, &[]), [(10, 1)]);
+    assert_eq!(queue.counters().held, 1, "it did not join, but follows what is in flight now");
+}
+
+#[test]
+fn a_fixed_budget_holds_everything_alike_and_asks_again_after_3_ms() {
+    let mut queue = Joining::new(RULES, 64, Budget::Fixed(BusyThreshold::new(2).unwrap()));
+    assert_eq!(send(&mut queue, T, &[10, 30, 50, 70]), [(10, 1), (30, 1)]);
+    assert_eq!(queue.wake_at(), Some(T + RERUN_NS));
+    queue.complete(T, DeviceOp::Read, 10 * BLOCK, BLOCK);
+    assert_eq!(send(&mut queue, T, &[51]), [(50, 2)], "in the order of arrival");
+}
+
+#[test]
+fn the_oldest_goes_first_where_depth_is_short() {
+    let mut queue = Joining::new(RULES, 1, Budget::Off);
+    for (n, place) in [70, 10, 50, 30].into_iter().enumerate() {
+        queue.arrive(at(place, T + n as u64));
+    }
+    let mut order = vec![];
+    while !queue.is_empty() {
+        let sent = send(&mut queue, T + 9, &[]);
+        order.extend(sent.iter().map(|&(place, _)| place));
+        queue.complete(T, DeviceOp::Read, sent[0].0 * BLOCK, sent[0].1 * BLOCK);
+    }
+    assert_eq!(order, [70, 10, 50, 30]);
+}
+
+/// Whether something that waits may wait for neighbours, said slowly.
+fn is_run(flying: &[(DeviceOp, u64, u64)], shape: &Shape) -> bool {
+    let touches = |&(op, offset, len): &(DeviceOp, u64, u64)| {
+        direction(op) == direction(shape.op) && (offset + len == shape.offset || shape.end() == offset)
+    };
+    shape.len < BOUNDS.max_bytes && shape.segments < BOUNDS.max_segments && flying.iter().any(touches)
+}
+
+#[test]
+fn runs_are_what_touches_something_in_flight_and_nothing_is_stuck_or_lost() {
+    let mut held = 0;
+    for seed in 1..400 {
+        let mut rng = Rng::new(seed);
+        let budget = match rng.below(4) {
+            0 => Budget::Off,
+            1 => Budget::Fixed(BusyThreshold::new(rng.below(6) as i32).unwrap()),
+            _ => Budget::Auto(Auto::with_limit(rng.below(2) * WAIT_NS_DEFAULT, 1 + rng.below(6) as u32)),
+        };
+        let mut queue = Joining::new(RULES, 1 + rng.below(12) as u32, budget);
+        let (mut now, mut leaving) = (T, Leaving::default());
+        let mut flying: Vec<(DeviceOp, u64, u64)> = Vec::new();
+        let mut inside = BTreeSet::new();
+        for id in 0..600 {
+            now = now + rng.below(100_000);
+            let calm = id >= 500;
+            match rng.below(100) {
+                0..55 if !calm => {
+                    inside.insert(id);
+                    queue.arrive(any_io(&mut rng, id, now));
+                }
+                55..56 if !calm && rng.chance(4) => {
+                    let mut out = Vec::new();
+                    queue.take_all(&mut out);
+                    assert!(out.iter().all(|io| inside.remove(&io.id.0)) && inside.is_empty());
+                }
+                _ if !flying.is_empty() => {
+                    let (op, offset, len) = flying.swap_remove(rng.below(flying.len() as u64) as usize);
+                    queue.complete(now, op, offset, len);
+                }
+                _ => {}
+            }
+            if rng.chance(2) || calm {
+                queue.dispatch(now, &mut leaving);
+                assert!(queue.is_empty() || queue.in_flight() > 0, "seed {seed}: stuck");
+            }
+            for command in &leaving.commands {
+                for id in check_command(&RULES, &leaving, command) {
+                    assert!(inside.remove(&id.0), "left twice: {id:?}");
+                }
+                let op = leaving.members[command.members.start].op;
+                flying.push((op, command.offset, command.len));
+            }
+            leaving.clear();
+            assert_eq!(queue.in_flight() as usize, flying.len());
+            match queue.budget() {
+                Budget::Off => {}
+                Budget::Fixed(fixed) if fixed.threshold() == 0 => {}
+                Budget::Fixed(fixed) => assert_eq!(fixed.counter(), flying.len() as i64),
+                Budget::Auto(auto) => assert_eq!(auto.in_flight() as usize, flying.len()),
+            }
+            for &chain in queue.runs.values() {
+                assert!(is_run(&flying, &queue.chains.get(chain).shape), "seed {seed}: waits for nobody");
+            }
+        }
+        assert!(inside.is_empty() && queue.is_empty(), "seed {seed}: {inside:?}");
+        held += queue.counters().held;
+    }
+    assert!(held > 1000, "{held}");
+}
+
+/// The slow twin: lists of I/Os, and of those that fit the youngest.
+#[test]
+fn it_joins_as_its_slow_twin_does() {
+    let mut joined = 0;
+    for seed in 1..400 {
+        let mut rng = Rng::new(seed);
+        let bounds = Bounds { max_bytes: 6 * BLOCK, max_segments: 5, boundary: 16 * BLOCK };
+        let rules = Rules { bounds, variant: Variant::Braid };
+        let mut queue = Joining::new(rules, 1000, Budget::Off);
+        let mut twin: Vec<Vec<Waiting>> = Vec::new();
+        for id in 0..60 {
+            let io = any_io(&mut rng, id, T + u64::from(id));
+            queue.arrive(io);
+            submit_slowly(&mut twin, &rules, io);
+        }
+        let mut leaving = Leaving::default();
+        queue.dispatch(T, &mut leaving);
+        let mut commands: Vec<Vec<u32>> = Vec::new();
+        for command in &leaving.commands {
+            commands.push(check_command(&rules, &leaving, command).iter().map(|id| id.0).collect());
+        }
+        let mut expected: Vec<Vec<u32>> =
+            twin.iter().map(|request| request.iter().map(|io| io.id.0).collect()).collect();
+        expected.sort_by_key(|ids| ids.iter().min().copied());
+        assert_eq!(commands, expected, "seed {seed}");
+        joined += queue.counters().joined;
+    }
+    assert!(joined > 100, "{joined}");
+}
+
+/// A request's creation is the place of its list among the lists; joining keeps that of the front one.
+fn submit_slowly(twin: &mut Vec<Vec<Waiting>>, rules: &Rules, io: Waiting) {
+    let plain = |io: &Waiting| matches!(io.op, DeviceOp::Read | DeviceOp::Write { .. }) && io.mergeable;
+    let way = |io: &Waiting| io.op == DeviceOp::Read;
+    let start = |request: &Vec<Waiting>| request[0].offset;
+    let end = |request: &Vec<Waiting>| request[request.len() - 1].offset + request[request.len() - 1].len;
+    let fits = |a: &Vec<Waiting>, b: &Vec<Waiting>| {
+        let len = end(b) - start(a);
+        let (x, y) = (a[0], b[0]);
+        let alike = x.op == y.op && x.class == y.class && x.kind == y.kind && plain(&x) && plain(&y);
+        let boundary = rules.bounds.boundary;
+        let inside = start(a) / boundary == (end(b) - 1) / boundary;
+        alike && end(a) == start(b) && len <= rules.bounds.max_bytes && a.len() + b.len() <= 5 && inside
+    };
+    let youngest = |twin: &[Vec<Waiting>], test: &dyn Fn(&Vec<Waiting>) -> bool| {
+        twin.iter().rposition(|request| plain(&request[0]) && way(&request[0]) == way(&io) && test(request))
+    };
+    let new = vec![io];
+    let (back, front) = match plain(&io) {
+        true => (
+            youngest(twin, &|request| end(request) == io.offset),
+            youngest(twin, &|request| start(request) == io.offset + io.len),
+        ),
+        false => (None, None),
+    };
+    if let Some(a) = back.filter(|&a| fits(&twin[a], &new)) {
+        twin[a].push(io);
+        if let Some(b) = front.filter(|&b| fits(&twin[a], &twin[b])) {
+            let tail = core::mem::take(&mut twin[b]);
+            twin[a].extend(tail);
+            twin.remove(b);
+        }
+    } else if let Some(b) = front.filter(|&b| fits(&new, &twin[b])) {
+        twin[b].insert(0, io);
+        if let Some(a) = back.filter(|&a| fits(&twin[a], &twin[b])) {
+            let tail = core::mem::take(&mut twin[b]);
+            twin[a].extend(tail);
+            twin.remove(b);
+        }
+    } else {
+        twin.push(new);
+    }
+}
