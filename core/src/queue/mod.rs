@@ -13,10 +13,12 @@ pub mod blk_mq;
 pub mod budget;
 mod chains;
 pub mod class;
+pub mod config;
 mod index;
 pub mod joining;
 pub mod limits;
 pub mod merge;
+pub mod stats;
 #[cfg(test)]
 mod testing;
 pub mod waiting;

@@ -102,6 +102,21 @@ impl QueueSettings {
         Ok(())
     }
 
+    /// Changes several at once: only the outcome has to be consistent. On an error nothing changed.
+    pub fn set_all<'a>(&mut self, pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Result<(), String> {
+        let mut next = self.clone();
+        let mut last: alloc::vec::Vec<&str> = alloc::vec::Vec::new();
+        for (name, value) in pairs {
+            next.put(name, value.trim())?;
+            last.push(name);
+        }
+        for name in last {
+            next.check(name)?;
+        }
+        *self = next;
+        Ok(())
+    }
+
     /// All: name, value, and whether it is the default of this generation.
     pub fn list(&self) -> impl Iterator<Item = (&'static str, String, bool)> + '_ {
         let fresh = QueueSettings::new(self.generation, self.rotating);
@@ -142,7 +157,10 @@ impl QueueSettings {
                     _ => return Err(format!("lba_order is offset or slot, not {value:?}")),
                 }
             }
-            "background_floor" => self.background_floor_ns = parse_ns(value)?,
+            "background_floor" => {
+                let wrong = || format!("background_floor is a time up to 1 h such as 100ms, or off, not {value:?}");
+                self.background_floor_ns = parse_ns(value).filter(|ns| *ns <= FLOOR_NS_MAX).ok_or_else(wrong)?;
+            }
             _ => return Err(unknown(name)),
         }
         Ok(())
@@ -185,20 +203,18 @@ fn number(name: &str, value: &str, low: u64, high: u64, unit: &str) -> Result<u6
 }
 
 /// `100ms`, `2s`, `250us`, `5000ns`; `0` and `off` are none.
-fn parse_ns(value: &str) -> Result<u64, String> {
+pub(in crate::queue) fn parse_ns(value: &str) -> Option<u64> {
     if matches!(value, "0" | "off") {
-        return Ok(0);
+        return Some(0);
     }
-    let wrong = || format!("background_floor is a time up to 1 h such as 100ms, or off, not {value:?}");
     let (digits, unit_ns) = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)]
         .into_iter()
-        .find_map(|(unit, ns)| Some((value.strip_suffix(unit)?, ns)))
-        .ok_or_else(wrong)?;
-    let n: u64 = digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok()).flatten().ok_or_else(wrong)?;
-    n.checked_mul(unit_ns).filter(|ns| *ns <= FLOOR_NS_MAX).ok_or_else(wrong)
+        .find_map(|(unit, ns)| Some((value.strip_suffix(unit)?, ns)))?;
+    let n: u64 = if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse().ok()? } else { return None };
+    n.checked_mul(unit_ns)
 }
 
-fn show_ns(ns: u64) -> String {
+pub(in crate::queue) fn show_ns(ns: u64) -> String {
     if ns == 0 {
         return "off".to_string();
     }

@@ -1,0 +1,210 @@
+//! What a device queue tells of itself: by class and by stage of an I/O's life.
+//!
+//! ```text
+//!   admitted ------ queue ------> dispatched ------ device ------> completed
+//!       '--------------------------- total -----------------------------'
+//! ```
+//!
+//! Everything counts I/Os as they were before merging, each under its own class, except the sizes of commands. A
+//! class that rides along in another one's command is seen here as what it is.
+
+use super::class::Class;
+
+/// Buckets of a histogram: the last holds everything above 2^37 (ns: 137 s; bytes: 128 GiB).
+pub const BUCKETS: usize = 39;
+
+/// Counts by powers of two: bucket `i` holds values in (2^(i-1), 2^i], bucket 0 holds 0 and 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    /// How many fell in each bucket.
+    pub counts: [u64; BUCKETS],
+    /// Sum of all values, for the mean.
+    pub sum: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram { counts: [0; BUCKETS], sum: 0 }
+    }
+}
+
+impl Histogram {
+    /// The bucket of a value.
+    #[must_use]
+    pub const fn bucket_of(value: u64) -> usize {
+        if value <= 1 {
+            return 0;
+        }
+        let bucket = 64 - (value - 1).leading_zeros() as usize;
+        if bucket < BUCKETS { bucket } else { BUCKETS - 1 }
+    }
+
+    /// The largest value of a bucket.
+    #[must_use]
+    pub const fn upper_bound(bucket: usize) -> u64 {
+        1 << bucket
+    }
+
+    /// Counts one value.
+    pub fn record(&mut self, value: u64) {
+        self.counts[Histogram::bucket_of(value)] += 1;
+        self.sum = self.sum.saturating_add(value);
+    }
+
+    /// How many values.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Mean of the values; 0 without any.
+    #[must_use]
+    pub fn mean(&self) -> u64 {
+        self.sum.checked_div(self.count()).unwrap_or(0)
+    }
+
+    /// Upper bound of the bucket below which `permille` of the values lie; 0 without any.
+    #[must_use]
+    pub fn quantile(&self, permille: u64) -> u64 {
+        let wanted = (self.count() * permille).div_ceil(1000);
+        let mut seen = 0;
+        for (bucket, count) in self.counts.iter().enumerate() {
+            seen += count;
+            if seen >= wanted && seen > 0 {
+                return Histogram::upper_bound(bucket);
+            }
+        }
+        0
+    }
+
+    /// Adds another one's values.
+    pub fn add(&mut self, other: &Histogram) {
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine += theirs;
+        }
+        self.sum = self.sum.saturating_add(other.sum);
+    }
+}
+
+/// What one class of one device has and had since the pool was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassStats {
+    /// I/Os that wait in the queue now.
+    pub queued: u32,
+    /// I/Os on the device now.
+    pub active: u32,
+    /// Commands on the device now that count against this class.
+    pub commands: u32,
+    /// I/Os completed.
+    pub ios: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// ns from admission to dispatch.
+    pub queue_ns: Histogram,
+    /// ns from dispatch to completion.
+    pub device_ns: Histogram,
+    /// ns from admission to completion.
+    pub total_ns: Histogram,
+    /// Bytes of I/Os before merging.
+    pub size_before: Histogram,
+    /// Bytes of commands that count against this class.
+    pub size_after: Histogram,
+}
+
+/// Of all classes, by [`Class::index`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueStats {
+    /// By class.
+    pub classes: [ClassStats; Class::COUNT],
+}
+
+impl QueueStats {
+    /// An I/O joined the queue.
+    pub fn admitted(&mut self, class: Class, len: u64) {
+        let stats = &mut self.classes[class.index()];
+        stats.queued += 1;
+        stats.size_before.record(len);
+    }
+
+    /// It left, as a part of a command.
+    pub fn dispatched(&mut self, class: Class, waited_ns: u64) {
+        let stats = &mut self.classes[class.index()];
+        stats.queued -= 1;
+        stats.active += 1;
+        stats.queue_ns.record(waited_ns);
+    }
+
+    /// A command left.
+    pub fn command_left(&mut self, class: Class, len: u64) {
+        let stats = &mut self.classes[class.index()];
+        stats.commands += 1;
+        stats.size_after.record(len);
+    }
+
+    /// A command came back.
+    pub fn command_done(&mut self, class: Class) {
+        self.classes[class.index()].commands -= 1;
+    }
+
+    /// An I/O of a command came back.
+    pub fn completed(&mut self, class: Class, len: u64, device_ns: u64, total_ns: u64) {
+        let stats = &mut self.classes[class.index()];
+        stats.active -= 1;
+        stats.ios += 1;
+        stats.bytes += len;
+        stats.device_ns.record(device_ns);
+        stats.total_ns.record(total_ns);
+    }
+
+    /// An I/O left the queue without ever going to the device.
+    pub fn withdrawn(&mut self, class: Class) {
+        self.classes[class.index()].queued -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_hold_what_lies_between_powers_of_two() {
+        for (value, bucket) in
+            [(0, 0), (1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (4096, 12), (4097, 13), (1 << 38, 38), (u64::MAX, 38)]
+        {
+            assert_eq!(Histogram::bucket_of(value), bucket, "{value}");
+        }
+        for bucket in 1..BUCKETS - 1 {
+            let bound = Histogram::upper_bound(bucket);
+            assert_eq!((Histogram::bucket_of(bound), Histogram::bucket_of(bound + 1)), (bucket, bucket + 1));
+        }
+    }
+
+    #[test]
+    fn quantiles_and_mean() {
+        let mut histogram = Histogram::default();
+        assert_eq!((histogram.quantile(990), histogram.mean()), (0, 0));
+        for _ in 0..99 {
+            histogram.record(100);
+        }
+        histogram.record(1_000_000);
+        assert_eq!((histogram.quantile(500), histogram.quantile(990), histogram.quantile(991)), (128, 128, 1 << 20));
+        assert_eq!(histogram.mean(), 10_099);
+    }
+
+    #[test]
+    fn an_io_is_counted_once_in_each_stage() {
+        let mut stats = QueueStats::default();
+        stats.admitted(Class::Scrub, 4096);
+        stats.admitted(Class::SyncRead, 4096);
+        stats.dispatched(Class::Scrub, 10);
+        stats.dispatched(Class::SyncRead, 10);
+        stats.command_left(Class::SyncRead, 8192);
+        stats.command_done(Class::SyncRead);
+        stats.completed(Class::Scrub, 4096, 90, 100);
+        stats.completed(Class::SyncRead, 4096, 90, 100);
+        let [scrub, read] = [Class::Scrub, Class::SyncRead].map(|class| stats.classes[class.index()]);
+        assert_eq!((scrub.queued, scrub.active, scrub.ios, scrub.bytes, scrub.commands), (0, 0, 1, 4096, 0));
+        assert_eq!((read.size_after.count(), scrub.size_after.count()), (1, 0), "a command counts for one class");
+        assert_eq!((scrub.queue_ns.sum, scrub.device_ns.sum, scrub.total_ns.sum), (10, 90, 100));
+    }
+}
