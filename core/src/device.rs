@@ -4,6 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 
 use crate::allocator::{Hint, Tiers};
+use crate::queue::config::{Config, Overrides};
 use crate::report::DeviceCounters;
 use crate::units::{DeviceId, Uuid};
 
@@ -120,6 +121,8 @@ pub struct Device {
     pub hint: Hint,
     /// Flag of the `device` read policy.
     pub read_preferred: bool,
+    /// What was set for its queue alone, see [`crate::queue::config`].
+    pub queue: Overrides,
     /// State.
     pub state: DeviceState,
     /// Extents in use by chunks: first byte to length.
@@ -142,6 +145,11 @@ impl Device {
     /// A read or write that takes longer, from its first I/O's place in the line to the answer, is counted as slow.
     pub fn slow_ns(&self) -> u64 {
         if self.rotational { SLOW_ROTATING_NS } else { SLOW_NS }
+    }
+
+    /// What its queue goes by: its own words before the pool's.
+    pub fn queue_config(&self, pool: &Overrides) -> Result<Config, String> {
+        Config::resolve(self.rotational, self.class.name(), pool, &self.queue)
     }
 
     /// Something was written that no completed flush covers.

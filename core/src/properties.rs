@@ -6,6 +6,8 @@ use alloc::vec::Vec;
 
 use crate::allocator::Mode;
 use crate::control::{ControlError, ErrorKind};
+use crate::device::Device;
+use crate::queue::config::{self, Overrides};
 use crate::read_policy::ReadPolicy;
 
 /// Names, in the order of the documentation.
@@ -21,6 +23,8 @@ pub struct Properties {
     /// `commit_interval`, in ms: how long an answered write may be on volatile media only, and its map entry in the
     /// log only. Raising it saves flushes; a power cut then takes more of what nobody asked to flush.
     pub commit_interval_ms: u64,
+    /// What was set for the queues of all members, see [`crate::queue::config`].
+    pub queue: Overrides,
 }
 
 impl Default for Properties {
@@ -29,6 +33,7 @@ impl Default for Properties {
             read_policy: ReadPolicy::default(),
             allocation: Mode::Tiers { strict: false },
             commit_interval_ms: 5000,
+            queue: Overrides::new(),
         }
     }
 }
@@ -87,12 +92,25 @@ impl Properties {
                     }
                 }
             }
+            _ if config::is_name(name) && value.is_empty() => drop(self.queue.remove(name)),
+            _ if config::is_name(name) => {
+                // Whether it means anything depends on the others and on the members: see `check_queues`.
+                self.queue.insert(name.into(), value.into());
+            }
             _ => {
-                let text = format!("no property {name:?}; a pool has {}", NAMES.join(", "));
+                let text = format!("no property {name:?}; a pool has {}, and the settings of queues", NAMES.join(", "));
                 return Err(ControlError::new(ErrorKind::NotFound, text));
             }
         }
         Ok(None)
+    }
+
+    /// What is set for the queues has to make sense for every member.
+    pub(crate) fn check_queues<'a>(&self, mut devices: impl Iterator<Item = &'a Device>) -> Result<(), ControlError> {
+        devices.try_for_each(|device| match device.queue_config(&self.queue) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(ControlError::new(ErrorKind::Usage, format!("device {}: {error}", device.id))),
+        })
     }
 
     /// The value of one, as an operator would write it.
@@ -108,11 +126,13 @@ impl Properties {
                 format!("{}ms", self.commit_interval_ms)
             }
             "commit_interval" => format!("{}s", self.commit_interval_ms / 1000),
+            _ if config::is_name(name) => self.queue.get(name).cloned().unwrap_or_default(),
             _ => return None,
         })
     }
 
-    /// All: name, value, and whether it is the default.
+    /// All: name, value, and whether it is the default. What was not set for the queues has no value here: it depends on
+    /// the member.
     pub fn list(&self) -> Vec<(&'static str, String, bool)> {
         let fresh = Properties::default();
         let one = |name| {
@@ -120,6 +140,6 @@ impl Properties {
             let is_default = fresh.get(name).as_deref() == Some(&value);
             (name, value, is_default)
         };
-        NAMES.into_iter().map(one).collect()
+        NAMES.into_iter().chain(config::names()).map(one).collect()
     }
 }

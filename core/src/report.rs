@@ -6,6 +6,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::control::VolumeClass;
+use crate::queue::config::Source;
+use crate::queue::stats::QueueStats;
 use crate::units::{ChunkId, DeviceId, Uuid, VolumeId};
 use crate::{ChunkType, DeviceClass, DeviceState, Profile, Tiers};
 
@@ -69,6 +71,19 @@ pub struct DeviceReport {
     pub in_flight: u32,
     /// Recent mean latency of interactive reads in ns; 0 = no sample yet.
     pub read_latency_ns: u64,
+    /// Its queue.
+    pub queue: QueueReport,
+}
+
+/// The queue of one member.
+#[derive(Clone, Debug)]
+pub struct QueueReport {
+    /// Settings: name, value, and who said so.
+    pub settings: Vec<(&'static str, String, Source)>,
+    /// By class and stage.
+    pub stats: QueueStats,
+    /// What the scheduler did and why something waited, since it took over: name and how often.
+    pub reasons: Vec<(&'static str, u64)>,
 }
 
 /// Counters of one device.

@@ -43,6 +43,8 @@ pub struct Request {
     pub buf: BufId,
     /// What kind of content this is, when the client says.
     pub content: Content,
+    /// Its device commands are to be its own: neighbours don't join them.
+    pub no_merge: bool,
 }
 
 /// The buffer of a request without payload.
@@ -160,6 +162,9 @@ pub enum Segment<'a> {
     Payload(BufRange),
     /// The pool's own records, to be written as they are.
     Record(&'a [u8]),
+    /// Bytes between two reads that are read for nothing, so that one command does for both; at most 32 MiB. What comes
+    /// is thrown away.
+    Gap(u64),
 }
 
 /// Memory work that the core cannot do itself, since it never sees payload.

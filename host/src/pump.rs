@@ -569,7 +569,7 @@ impl Pump {
             (self.dues.len() - 1) as u32
         });
         let tag = u64::from(FUSE) << 32 | u64::from(slot);
-        let request = Request { tag, client: reader, volume, op, offset, len, buf, content: Content::Unsaid };
+        let request = Request { tag, client: reader, volume, op, offset, len, buf, content: Content::Unsaid, no_merge: false };
         self.dues[slot as usize] = Some(Due { reply, request });
         let now = self.now();
         self.engine.handle(now, Input::Submit(request));

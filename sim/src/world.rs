@@ -324,7 +324,7 @@ impl World {
                 self.oracle.change(tag, volume.0, start, end, |_| 0);
             }
         }
-        let request = Request { tag, client: ClientId(client), volume, op, offset, len, buf, content };
+        let request = Request { tag, client: ClientId(client), volume, op, offset, len, buf, content, no_merge: false };
         self.asked.insert(tag, Asked { request, op: tag, mark: self.oracle.mark() });
         self.batch.push(Input::Submit(request));
         tag

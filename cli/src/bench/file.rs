@@ -84,6 +84,7 @@ impl Load for Timed {
             len: BLOCK,
             buf: NO_BUF,
             content: Content::Unsaid,
+            no_merge: false,
         })
     }
     fn fill(&mut self, _: &Request, _: &mut [u8]) {}

@@ -94,6 +94,7 @@ impl Load for Fill {
             len: MIB,
             buf: NO_BUF,
             content: Content::Unsaid,
+            no_merge: false,
         })
     }
     fn fill(&mut self, _: &Request, bytes: &mut [u8]) {

@@ -8,9 +8,10 @@ use alloc::vec::Vec;
 use super::Engine;
 use crate::allocator::{Hint, Tiers};
 use crate::control::{Command, ControlError, Done, ErrorKind, VolumeClass};
-use crate::device::DeviceClass;
+use crate::device::{Device, DeviceClass};
 use crate::meta::journal::Lsn;
 use crate::meta::record::{Record, VOLUME_IDS_MAX};
+use crate::queue::config;
 use crate::report::{ChunkReport, DeviceReport, PoolReport, VolumeReport};
 use crate::units::{BLOCK, DeviceId, UNIT, VolumeId};
 use crate::volume::{VOLUME_MAX, VOLUME_MIN, VOLUMES_MAX, Volume};
@@ -74,11 +75,14 @@ impl Engine {
                 Ok(outcome)
             }
             Command::Set { name, value } => {
-                let before = self.pool.properties.clone();
-                let note = self.pool.properties.set(&name, &value)?;
-                let stored = self.pool.properties.get(&name).unwrap_or_default();
+                let mut next = self.pool.properties.clone();
+                let note = next.set(&name, &value)?;
+                next.check_queues(self.pool.devices())?;
+                let stored = next.get(&name).unwrap_or_default();
+                let changed = self.pool.properties != next;
+                self.pool.properties = next;
                 self.selector.set(self.pool.properties.read_policy);
-                let changed = self.pool.properties != before;
+                self.post_views();
                 let (done, due) = self.change(changed, Record::Property { name, value: stored })?;
                 Ok((note.map_or(done, Done::Adjusted), due))
             }
@@ -173,8 +177,10 @@ impl Engine {
                 usage(format!("tier {value:?} is out of range; a tier is 0 to 254, lowest first, or 255 for never"))
             })
         };
-        let before = (device.class.clone(), device.rotational, device.tiers, device.read_preferred, device.hint);
+        let before = device.clone();
         match name {
+            _ if config::is_name(name) && value.is_empty() => drop(device.queue.remove(name)),
+            _ if config::is_name(name) => drop(device.queue.insert(name.into(), value.trim().into())),
             "class" => {
                 device.class = DeviceClass::parse(value).ok_or_else(|| {
                     usage(format!("class {value:?}: a class is 1 to 15 characters of a-z 0-9 . _ -, such as ssd"))
@@ -197,13 +203,17 @@ impl Engine {
             _ => {
                 let text = format!(
                     "no device property {name:?}; a device has class, rotational, read_preferred, tier, tier.data, \
-                     tier.metadata and allocation_hint"
+                     tier.metadata, allocation_hint and the settings of its queue"
                 );
                 return Err(ControlError::new(ErrorKind::NotFound, text));
             }
         }
-        let after = (device.class.clone(), device.rotational, device.tiers, device.read_preferred, device.hint);
-        let outcome = self.change(before != after, Record::Device(Box::new(device)))?;
+        device.queue_config(&self.pool.properties.queue).map_err(usage)?;
+        let facts = |d: &Device| {
+            let Device { class, rotational, tiers, read_preferred, hint, queue, .. } = d;
+            (class.clone(), *rotational, *tiers, *read_preferred, *hint, queue.clone())
+        };
+        let outcome = self.change(facts(&before) != facts(&device), Record::Device(Box::new(device)))?;
         self.post_views();
         Ok(outcome)
     }
@@ -262,7 +272,7 @@ impl Engine {
             let columns = chunk.columns.iter().filter(|c| c.device == id).count() as u64;
             allocated[chunk.kind as usize] += chunk.stripe * columns;
         }
-        let view = &self.views[id.index()];
+        let (view, queue) = (&self.views[id.index()], &self.queues[id.index()]);
         DeviceReport {
             id,
             uuid: d.uuid,
@@ -275,8 +285,9 @@ impl Engine {
             size: d.size,
             allocated,
             io: d.counters,
-            in_flight: self.queues[id.index()].in_flight,
+            in_flight: queue.in_flight(),
             read_latency_ns: view.latency.mean_ns(),
+            queue: queue.report(&self.pool.properties.queue, &d.queue),
         }
     }
 }

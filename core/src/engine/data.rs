@@ -90,7 +90,7 @@ impl Engine {
     fn read_copy(&mut self, id: u32, owner: Owner, mut set: CopySet, buf: BufRange) -> bool {
         let Engine { pool, selector, views, .. } = self;
         let chunk = pool.chunk(set.chunk).expect("maps refer to chunks that exist");
-        let copies = chunk.profile.facts().copies;
+        let (copies, kind) = (chunk.profile.facts().copies, chunk.kind);
         let columns = &chunk.columns[set.first as usize..set.first as usize + copies];
         let nobody = Candidate { index: 0, device: DeviceId(0), offset: 0, verdict: Verdict::Missing };
         let mut candidates = [nobody; COPIES_MAX];
@@ -113,19 +113,9 @@ impl Engine {
             device.counters.chosen += 1;
         }
         self.requests[id].pending += 1;
-        self.issue(Io {
-            owner,
-            op: DeviceOp::Read,
-            device: column.device,
-            offset: column.offset + set.offset,
-            len: u64::from(buf.len),
-            buf,
-            record: None,
-            set,
-            next: None,
-            alone: false,
-            admitted: self.now,
-        });
+        let (offset, len) = (column.offset + set.offset, u64::from(buf.len));
+        let io = Io::new(owner, DeviceOp::Read, column.device, offset, len, self.now);
+        self.issue(Io { buf, set, kind, no_merge: self.requests[id].request.no_merge, ..io });
         true
     }
 
@@ -328,7 +318,7 @@ impl Engine {
         let mut done = 0;
         while done < len {
             let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
-            let piece = slice(c.profile, c.columns.len(), offset + done, len - done);
+            let (piece, kind) = (slice(c.profile, c.columns.len(), offset + done, len - done), c.kind);
             self.counters.translations += 1;
             let mut columns = [None; COPIES_MAX];
             let set = &c.columns[piece.first..piece.first + piece.copies];
@@ -353,19 +343,8 @@ impl Engine {
                 };
                 let set =
                     CopySet { chunk, first: piece.first as u16, copy: copy as u8, tried: 0, offset: piece.offset };
-                self.issue(Io {
-                    owner,
-                    op,
-                    device: column.device,
-                    offset: column.offset + piece.offset,
-                    len: piece.len,
-                    buf,
-                    record: None,
-                    set,
-                    next: None,
-                    alone: false,
-                    admitted: self.now,
-                });
+                let io = Io::new(owner, op, column.device, column.offset + piece.offset, piece.len, self.now);
+                self.issue(Io { buf, set, kind, no_merge: self.requests[id].request.no_merge, ..io });
             }
             done += piece.len;
         }
@@ -584,6 +563,7 @@ mod tests {
             len,
             buf: BufId(0),
             content: Content::Unsaid,
+            no_merge: false,
         }
     }
 

@@ -33,7 +33,8 @@ use crate::meta::assembly::Opened;
 use crate::meta::journal::{Journal, Lsn};
 use crate::meta::record::Record;
 use crate::pool::Pool;
-use crate::queue::{CopySet, DeviceQueue, Io, Limits, Owner};
+use crate::queue::config::Config;
+use crate::queue::{CopySet, Departure, DeviceQueue, Io, Owner};
 use crate::range_lock::RangeLock;
 use crate::read_policy::{DeviceView, Selector};
 use crate::report::Counters;
@@ -41,7 +42,7 @@ use crate::request::{
     Copy, DeviceOp, Dispatch, Event, Input, IoError, NO_BUF, Op, Output, Reply, Request, RequestError, Segment,
 };
 use crate::slab::Slab;
-use crate::units::{BufId, BufRange, DeviceId, Instant, IoId, Uuid};
+use crate::units::{BufId, DeviceId, Instant, IoId, Uuid};
 
 /// Most requests in flight in one pool; more are answered with `Busy`. Exports keep well below it.
 pub const REQUESTS_MAX: usize = 65_536;
@@ -102,7 +103,8 @@ pub struct Engine {
     queues: Vec<DeviceQueue>,
     /// Devices with I/Os admitted since the last drain.
     touched: Vec<DeviceId>,
-    limits: Limits,
+    /// When the first of the queues wants to be asked again.
+    queues_wake: Option<Instant>,
     views: Vec<DeviceView>,
     selector: Selector,
 
@@ -134,7 +136,7 @@ impl Engine {
             ios: Slab::default(),
             queues: Vec::new(),
             touched: Vec::new(),
-            limits: Limits::default(),
+            queues_wake: None,
             views: Vec::new(),
             selector: Selector::new(pool.properties.read_policy),
             journal,
@@ -189,24 +191,36 @@ impl Engine {
             self.drive_commit();
             let came_back = self.dispatch();
             if self.outputs.is_empty() && !came_back {
-                return Output::Idle { until: self.commit_deadline() };
+                let until = self.commit_deadline().into_iter().chain(self.queues_wake).min();
+                return Output::Idle { until };
             }
         }
     }
 
     /// Memory of a dispatch, in device order; empty for operations without payload.
     pub fn segments(&self, id: IoId) -> impl Iterator<Item = Segment<'_>> {
-        let mut next = Some(id);
+        let (mut next, mut at) = (Some(id), self.ios[id.0].offset);
         core::iter::from_fn(move || {
             let io = &self.ios[next?.0];
-            next = io.next;
-            Some(io)
+            if !matches!(io.op, DeviceOp::Read | DeviceOp::Write { .. }) {
+                return None;
+            }
+            if io.offset > at {
+                let gap = io.offset - at;
+                at = io.offset;
+                return Some(Segment::Gap(gap));
+            }
+            (next, at) = (io.next, io.offset + io.len);
+            Some(match &io.record {
+                Some(record) => Segment::Record(record),
+                None => Segment::Payload(io.buf),
+            })
         })
-        .filter(|io| matches!(io.op, DeviceOp::Read | DeviceOp::Write { .. }))
-        .map(|io| match &io.record {
-            Some(record) => Segment::Record(record),
-            None => Segment::Payload(io.buf),
-        })
+    }
+
+    /// The I/Os of a command, in device order.
+    fn command(&self, id: IoId) -> impl Iterator<Item = &Io> {
+        core::iter::successors(Some(&self.ios[id.0]), |io| io.next.map(|next| &self.ios[next.0]))
     }
 
     /// Requests not yet answered.
@@ -346,44 +360,44 @@ impl Engine {
     }
 
     fn enqueue(&mut self, device: DeviceId, id: IoId) {
-        let queue = &mut self.queues[device.index()];
-        if queue.is_empty() {
+        self.queues[device.index()].admit(self.now, id, &self.ios[id.0]);
+        self.touch(device);
+    }
+
+    /// The device's queue is looked at when the batch ends.
+    fn touch(&mut self, device: DeviceId) {
+        if !core::mem::replace(&mut self.queues[device.index()].is_touched, true) {
             self.touched.push(device);
         }
-        queue.admit(id, &self.ios[id.0]);
     }
 
     fn issue_simple(&mut self, owner: Owner, device: DeviceId, op: DeviceOp, offset: u64, len: u64) {
-        let buf = BufRange { buf: NO_BUF, offset: 0, len: 0 };
-        let (set, admitted) = (CopySet::default(), self.now);
-        self.issue(Io { owner, op, device, offset, len, buf, record: None, set, next: None, alone: false, admitted });
+        self.issue(Io::new(owner, op, device, offset, len, self.now));
     }
 
     fn issue_record(&mut self, owner: Owner, device: DeviceId, offset: u64, record: Arc<[u8]>, fua: bool) {
-        let (len, buf) = (record.len() as u64, BufRange { buf: NO_BUF, offset: 0, len: 0 });
-        let (op, set, admitted) = (DeviceOp::Write { fua }, CopySet::default(), self.now);
-        self.issue(Io {
-            owner,
-            op,
-            device,
-            offset,
-            len,
-            buf,
-            record: Some(record),
-            set,
-            next: None,
-            alone: false,
-            admitted,
-        });
+        let io = Io::new(owner, DeviceOp::Write { fua }, device, offset, record.len() as u64, self.now);
+        self.issue(Io { record: Some(record), ..io });
     }
 
     /// Ends a batch: neighbours join and commands leave. What still waits for a member that is not used any more comes
     /// back at once; says whether there was any.
     fn dispatch(&mut self) -> bool {
+        if self.queues_wake.is_some_and(|at| at <= self.now) {
+            for id in 0..self.queues.len() {
+                if self.queues[id].wake_at().is_some_and(|at| at <= self.now) {
+                    self.touch(DeviceId(id as u32));
+                }
+            }
+        }
+        if self.touched.is_empty() {
+            return false;
+        }
         let mut came_back = false;
         while let Some(device) = self.touched.pop() {
+            self.queues[device.index()].is_touched = false;
             if !self.pool.is_online(device) {
-                for id in self.queues[device.index()].take_waiting() {
+                for id in self.queues[device.index()].take_waiting(&self.ios) {
                     let io = self.ios.remove(id.0);
                     if let (Some(view), DeviceOp::Read | DeviceOp::Write { .. }) =
                         (self.views.get_mut(device.index()), io.op)
@@ -395,17 +409,12 @@ impl Engine {
                 }
                 continue;
             }
-            let Engine { queues, ios, outputs, pool, limits, views, .. } = self;
+            let Engine { queues, ios, outputs, pool, views, now, .. } = self;
             let view = &mut views[device.index()];
             let counters = &mut pool.device_mut(device).expect("I/Os go to members").counters;
-            queues[device.index()].dispatch(ios, limits, |id, len, ios| {
+            queues[device.index()].dispatch(*now, ios, |Departure { head: id, len, members }, ios| {
                 let head = &ios[id.0];
                 let (op, offset) = (head.op, head.offset);
-                let mut members = 1;
-                let mut next = head.next;
-                while let Some(id) = next {
-                    (members, next) = (members + 1, ios[id.0].next);
-                }
                 let bytes = match op {
                     DeviceOp::Read => (&mut counters.reads, Some(&mut counters.read_bytes)),
                     DeviceOp::Write { .. } => (&mut counters.writes, Some(&mut counters.write_bytes)),
@@ -418,13 +427,16 @@ impl Engine {
                     counters.ios += members;
                     counters.merged += members - 1;
                 }
+                // A flush has no place; what it covers stands in its offset.
+                let len = if op == DeviceOp::Flush { head.len } else { len };
                 if op != DeviceOp::Flush {
                     view.last_offset = offset + len;
                 }
                 outputs.push_back(Output::Issue(Dispatch { id, device, op, offset, len }));
             });
-            view.active = queues[device.index()].in_flight;
+            view.active = queues[device.index()].in_flight();
         }
+        self.queues_wake = self.queues.iter().filter_map(DeviceQueue::wake_at).min();
         came_back
     }
 
@@ -432,12 +444,11 @@ impl Engine {
         let head = self.ios.get(id.0).expect("a completion names a dispatch in flight");
         let (device, op, offset, head_next) = (head.device, head.op, head.offset, head.next);
         let latency = self.now.since(head.admitted);
+        let end = self.command(id).last().map_or(offset, |io| io.offset + io.len);
         let queue = &mut self.queues[device.index()];
-        queue.in_flight -= 1;
-        self.views[device.index()].active = queue.in_flight;
-        if !queue.is_empty() {
-            self.touched.push(device);
-        }
+        queue.complete(self.now, head, end - offset);
+        self.views[device.index()].active = queue.in_flight();
+        self.touch(device);
         if let Err(error) = result {
             self.device_error(id, device, op, offset, error);
         }
@@ -462,6 +473,7 @@ impl Engine {
         while let Some(id) = next {
             let io = self.ios.remove(id.0);
             next = io.next;
+            self.queues[device.index()].member_done(self.now, &io);
             let interactive = io.owner.is_interactive();
             if let Some(view) = self.views.get_mut(device.index()) {
                 match op {
@@ -484,6 +496,7 @@ impl Engine {
             let io = &mut self.ios[id.0];
             next = io.next.take();
             io.alone = true;
+            self.queues[device.index()].member_done(self.now, io);
             self.enqueue(device, id);
         }
     }
@@ -521,14 +534,7 @@ impl Engine {
         if error == IoError::Unsupported {
             return;
         }
-        let len = {
-            let (mut len, mut next) = (0, Some(id));
-            while let Some(id) = next {
-                let io = &self.ios[id.0];
-                (len, next) = (len + io.len, io.next);
-            }
-            len
-        };
+        let len = self.command(id).map(|io| io.len).sum();
         self.outputs.push_back(Output::Event(Event::DeviceError { device, op, offset, len, error }));
         let Some(member) = self.pool.device_mut(device) else { return };
         match op {
@@ -560,7 +566,7 @@ impl Engine {
     /// Tells the read policy and the queues what the members are.
     fn post_views(&mut self) {
         let ids = self.pool.device_ids_end();
-        self.queues.resize_with(ids, DeviceQueue::default);
+        self.queues.resize_with(ids, || DeviceQueue::new(Config::default()));
         while self.views.len() < ids {
             self.views.push(DeviceView::new(DeviceId(self.views.len() as u32), false));
         }
@@ -569,6 +575,13 @@ impl Engine {
             view.rotational = device.rotational;
             view.read_preferred = device.read_preferred;
             view.state_readable = device.state == DeviceState::Online;
+            // Checked when it was set; words off a disk that another version wrote may still mean nothing here.
+            let config = device.queue_config(&self.pool.properties.queue).unwrap_or_default();
+            let queue = &mut self.queues[device.id.index()];
+            queue.configure(self.now, config);
+            if !core::mem::replace(&mut queue.is_touched, true) {
+                self.touched.push(device.id);
+            }
         }
     }
 

@@ -125,6 +125,7 @@ pub fn plan(new: &NewPool) -> Result<Plan, ControlError> {
             tiers_set: d.tiers.is_some(),
             hint: d.hint,
             read_preferred: false,
+            queue: Default::default(),
             state: DeviceState::Online,
             used: Default::default(),
             counters: Default::default(),

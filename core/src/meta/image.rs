@@ -187,6 +187,7 @@ mod tests {
             tiers_set: false,
             hint: Default::default(),
             read_preferred: false,
+            queue: Default::default(),
             state: crate::DeviceState::Online,
             used: Default::default(),
             counters: Default::default(),

@@ -11,6 +11,7 @@ use crate::chunk::{CHUNK_MAX, COLUMNS_MAX, Chunk, Column};
 use crate::control::VolumeClass;
 use crate::device::{DEVICE_MAX, Device, DeviceClass, DeviceState};
 use crate::profile::Profile;
+use crate::queue::config::{self, Overrides};
 use crate::units::{BLOCK, ChunkId, DeviceId, STRIP, UNIT, VolumeId};
 use crate::volume::{Entry, VOLUME_MAX};
 
@@ -270,6 +271,11 @@ fn encode_device(w: &mut Writer, device: &Device) {
     w.u32(device.id.0).uuid(device.uuid).text(path).u64(device.size).text(device.class.name());
     let flags = u8::from(device.rotational) | u8::from(device.tiers_set) << 1 | u8::from(device.read_preferred) << 2;
     w.u8(flags).u8(device.tiers.data).u8(device.tiers.metadata).u8(device.hint as u8).u8(device.state as u8);
+    // Known names only: far fewer than a byte counts.
+    w.u8(device.queue.len() as u8);
+    for (name, value) in &device.queue {
+        w.text(name).text(value);
+    }
 }
 
 fn decode_device(r: &mut Reader<'_>) -> Result<Device, Malformed> {
@@ -285,6 +291,14 @@ fn decode_device(r: &mut Reader<'_>) -> Result<Device, Malformed> {
         2 => DeviceState::Failed,
         _ => return Err(Malformed),
     };
+    let mut queue = Overrides::new();
+    for _ in 0..r.u8()? {
+        let (name, value) = (r.text()?, r.text()?);
+        // A setting of a later version is not a reason to refuse a pool.
+        if config::is_name(&name) {
+            queue.insert(name, value);
+        }
+    }
     Ok(Device {
         id,
         uuid,
@@ -296,6 +310,7 @@ fn decode_device(r: &mut Reader<'_>) -> Result<Device, Malformed> {
         tiers_set: flags & 2 != 0,
         hint,
         read_preferred: flags & 4 != 0,
+        queue,
         state,
         used: Default::default(),
         counters: Default::default(),

@@ -154,6 +154,7 @@ impl Config {
         Ok(config)
     }
 
+    /// The defaults of a scheduler for a medium.
     fn new(scheduler: SchedulerName, rotational: bool, class: &str) -> Config {
         let blk_mq = blk_mq::Config::default();
         let published = matches!(scheduler, SchedulerName::BlkMq(_));
@@ -261,6 +262,13 @@ impl Config {
             variant: Variant::BlkMq,
             ..blk_mq::Config::default()
         }
+    }
+}
+
+impl Default for Config {
+    /// braid's own on a fast device.
+    fn default() -> Config {
+        Config::new(SchedulerName::Braid, false, "ssd")
     }
 }
 

@@ -670,6 +670,7 @@ impl Connection {
             len: u64::from(entry.header.len),
             buf: entry.buf.unwrap_or(NO_BUF),
             content: Content::Unsaid,
+            no_merge: false,
         }));
     }
 

@@ -86,6 +86,7 @@ impl Load for Script {
             len,
             buf: NO_BUF,
             content: Content::Unsaid,
+            no_merge: false,
         })
     }
     fn fill(&mut self, request: &Request, bytes: &mut [u8]) {

@@ -1,0 +1,272 @@
+//! The queue of one member: a scheduler, what it sent, and what there is to tell about it.
+//!
+//! ```text
+//!   admit ----> scheduler ----> leaving ----> dispatch     a flush has no place and nobody to wait for: it bypasses
+//!                   ^                            |
+//!                   '--------- complete <--------'
+//! ```
+//!
+//! Schedulers are exchanged while the pool runs: what waits moves over, what is in flight completes without the new one
+//! ever hearing of it. Until then the device may have more than the new limits allow.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::blk_mq;
+use super::budget::{Auto, Budget, BusyThreshold};
+use super::config::{BudgetName, Config, Overrides, SchedulerName};
+use super::io::Io;
+use super::joining::Joining;
+use super::merge::{Rules, Variant};
+use super::stats::QueueStats;
+use super::waiting::{Leaving, Waiting};
+use super::zfs::VdevQueue;
+use crate::report::QueueReport;
+use crate::request::DeviceOp;
+use crate::slab::Slab;
+use crate::units::{Instant, IoId};
+
+/// One command that leaves.
+pub(crate) struct Departure {
+    /// Its first I/O; the others follow by [`Io::next`].
+    pub(crate) head: IoId,
+    /// Bytes, gaps included.
+    pub(crate) len: u64,
+    /// I/Os.
+    pub(crate) members: u64,
+}
+
+pub(crate) struct DeviceQueue {
+    config: Config,
+    scheduler: Scheduler,
+    /// How often the scheduler was exchanged.
+    era: u32,
+    /// Sent and not completed, flushes left out.
+    in_flight: u32,
+    bypassing: Vec<IoId>,
+    leaving: Leaving,
+    /// The engine has it on its list for the end of the batch.
+    pub(crate) is_touched: bool,
+    pub(crate) stats: Box<QueueStats>,
+}
+
+enum Scheduler {
+    Braid(Box<Joining>),
+    Zfs(Box<VdevQueue>),
+    BlkMq {
+        queue: Box<blk_mq::Queue>,
+        /// I/Os of the present batch are in the plug.
+        plugged: bool,
+    },
+}
+
+impl Scheduler {
+    fn new(config: &Config) -> Scheduler {
+        match config.scheduler {
+            SchedulerName::Braid => {
+                let rules = Rules { bounds: config.bounds(), variant: Variant::Braid };
+                Scheduler::Braid(Box::new(Joining::new(rules, config.limits.max_active(), budget(config))))
+            }
+            SchedulerName::Zfs(_) => Scheduler::Zfs(Box::new(VdevQueue::new(config.limits.clone()))),
+            SchedulerName::BlkMq(which) => {
+                Scheduler::BlkMq { queue: Box::new(blk_mq::Queue::new(config.blk_mq(which))), plugged: false }
+            }
+        }
+    }
+
+    fn arrive(&mut self, now: Instant, io: Waiting, leaving: &mut Leaving) {
+        match self {
+            Scheduler::Braid(queue) => queue.arrive(io),
+            Scheduler::Zfs(queue) => queue.arrive(now, io, leaving),
+            Scheduler::BlkMq { queue, plugged } => {
+                *plugged = true;
+                queue.arrive(now, io, true, leaving);
+            }
+        }
+    }
+
+    fn take_all(&mut self, out: &mut Vec<Waiting>) {
+        match self {
+            Scheduler::Braid(queue) => queue.take_all(out),
+            Scheduler::Zfs(queue) => out.append(&mut queue.take_all()),
+            Scheduler::BlkMq { queue, plugged } => {
+                *plugged = false;
+                queue.take_all(out);
+            }
+        }
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        match self {
+            Scheduler::Braid(queue) => queue.wake_at(),
+            Scheduler::Zfs(queue) => queue.wake_at(),
+            Scheduler::BlkMq { queue, .. } => queue.wake_at(),
+        }
+    }
+}
+
+/// Without a wait nothing is ever held, and then there is nothing to measure.
+fn budget(config: &Config) -> Budget {
+    match config.budget {
+        BudgetName::Auto if config.budget_wait_ns > 0 => Budget::Auto(Auto::new(config.budget_wait_ns)),
+        BudgetName::Off | BudgetName::Auto => Budget::Off,
+        BudgetName::Fixed(n) => {
+            Budget::Fixed(BusyThreshold::new(i32::try_from(n).unwrap_or(i32::MAX)).unwrap_or_default())
+        }
+    }
+}
+
+impl DeviceQueue {
+    pub(crate) fn new(config: Config) -> DeviceQueue {
+        DeviceQueue {
+            scheduler: Scheduler::new(&config),
+            config,
+            era: 0,
+            in_flight: 0,
+            bypassing: Vec::new(),
+            leaving: Leaving::default(),
+            is_touched: false,
+            stats: Box::default(),
+        }
+    }
+
+    /// Other rules from now on. What waits is looked at anew at the end of the batch.
+    pub(crate) fn configure(&mut self, now: Instant, config: Config) {
+        if config == self.config {
+            return;
+        }
+        self.config = config;
+        let waiting = self.unload();
+        for io in waiting {
+            self.scheduler.arrive(now, io, &mut self.leaving);
+        }
+    }
+
+    /// Everything that has not left, oldest first; the scheduler begins anew.
+    fn unload(&mut self) -> Vec<Waiting> {
+        let mut waiting = Vec::new();
+        self.scheduler.take_all(&mut waiting);
+        // Commands that arrivals and completions made since the last dispatch.
+        waiting.append(&mut self.leaving.members);
+        self.leaving.clear();
+        self.scheduler = Scheduler::new(&self.config);
+        self.era += 1;
+        waiting.sort_by_key(|io| io.arrived);
+        waiting
+    }
+
+    /// An I/O joins the queue; a [`dispatch`](Self::dispatch) has to follow before the engine rests.
+    pub(crate) fn admit(&mut self, now: Instant, id: IoId, io: &Io) {
+        if io.op == DeviceOp::Flush {
+            self.bypassing.push(id);
+            return;
+        }
+        self.stats.admitted(io.class, io.len);
+        self.scheduler.arrive(now, io.waiting(id), &mut self.leaving);
+    }
+
+    /// The end of a batch: hands out the commands that leave now.
+    pub(crate) fn dispatch(&mut self, now: Instant, ios: &mut Slab<Io>, mut leave: impl FnMut(Departure, &Slab<Io>)) {
+        let DeviceQueue { scheduler, leaving, .. } = self;
+        match scheduler {
+            Scheduler::Braid(queue) => queue.dispatch(now, leaving),
+            // Arrivals and completions have done their part; what is due by time alone has not.
+            Scheduler::Zfs(queue) if queue.wake_at().is_some_and(|at| at <= now) => queue.turn(now, leaving),
+            Scheduler::Zfs(_) => {}
+            Scheduler::BlkMq { queue, plugged } => {
+                if core::mem::take(plugged) {
+                    queue.finish_plug(now, leaving);
+                }
+                if queue.wake_at().is_some_and(|at| at <= now) {
+                    queue.tick(now, leaving);
+                }
+            }
+        }
+        for id in self.bypassing.drain(..) {
+            leave(Departure { head: id, len: 0, members: 1 }, ios);
+        }
+        for command in self.leaving.commands.drain(..) {
+            let members = self.leaving.members.get(command.members.clone()).unwrap_or_default();
+            let Some(first) = members.first() else { continue };
+            for (i, member) in members.iter().enumerate() {
+                let io = &mut ios[member.id.0];
+                io.next = members.get(i + 1).map(|next| next.id);
+                io.dispatched = now;
+                self.stats.dispatched(io.class, now.since(io.admitted));
+            }
+            let head = &mut ios[first.id.0];
+            (head.charged, head.era) = (command.class, self.era);
+            self.stats.command_left(command.class, command.len);
+            self.in_flight += 1;
+            leave(Departure { head: first.id, len: command.len, members: members.len() as u64 }, ios);
+        }
+        self.leaving.clear();
+    }
+
+    /// The command that began with `head` came back, with success or not; it was `len` bytes.
+    pub(crate) fn complete(&mut self, now: Instant, head: &Io, len: u64) {
+        if head.op == DeviceOp::Flush {
+            return;
+        }
+        self.in_flight -= 1;
+        self.stats.command_done(head.charged);
+        if head.era != self.era {
+            return;
+        }
+        match &mut self.scheduler {
+            Scheduler::Braid(queue) => queue.complete(now, head.op, head.offset, len),
+            Scheduler::Zfs(queue) => queue.complete(now, head.charged, &mut self.leaving),
+            Scheduler::BlkMq { queue, .. } => queue.complete(now, &mut self.leaving),
+        }
+    }
+
+    /// One I/O of a command came back.
+    pub(crate) fn member_done(&mut self, now: Instant, io: &Io) {
+        if io.op != DeviceOp::Flush {
+            self.stats.completed(io.class, io.len, now.since(io.dispatched), now.since(io.admitted));
+        }
+    }
+
+    /// The device is gone: everything that has not left.
+    pub(crate) fn take_waiting(&mut self, ios: &Slab<Io>) -> Vec<IoId> {
+        let mut ids: Vec<IoId> = self.unload().into_iter().map(|io| io.id).collect();
+        for id in &ids {
+            self.stats.withdrawn(ios[id.0].class);
+        }
+        ids.append(&mut self.bypassing);
+        ids
+    }
+
+    /// For `iostat`, `why`, `get` and metrics.
+    pub(crate) fn report(&self, pool: &Overrides, device: &Overrides) -> QueueReport {
+        let reasons = match &self.scheduler {
+            Scheduler::Braid(queue) => {
+                let c = queue.counters();
+                [("merged_back", c.merged_back), ("merged_front", c.merged_front), ("joined", c.joined)]
+                    .into_iter()
+                    .chain([("dispatched", c.dispatched), ("held_by_budget", c.held)])
+                    .collect()
+            }
+            Scheduler::Zfs(_) => Vec::new(),
+            Scheduler::BlkMq { queue, .. } => {
+                let c = queue.counters();
+                [("merged_plug", c.merged_plug), ("merged_back", c.merged_back), ("merged_front", c.merged_front)]
+                    .into_iter()
+                    .chain([("joined", c.joined), ("dispatched", c.dispatched), ("refused_budget", c.refused_budget)])
+                    .chain([("refused_tag", c.refused_tag), ("timer_reruns", c.reruns), ("submitter_slept", c.slept)])
+                    .collect()
+            }
+        };
+        QueueReport { settings: self.config.list(pool, device), stats: (*self.stats).clone(), reasons }
+    }
+
+    /// Commands on the device.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// When a [`dispatch`](Self::dispatch) is due although nothing happened, if ever.
+    pub(crate) fn wake_at(&self) -> Option<Instant> {
+        self.scheduler.wake_at()
+    }
+}

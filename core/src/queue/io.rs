@@ -1,0 +1,137 @@
+//! One I/O to one device, from the engine's decision to its completion.
+
+use alloc::sync::Arc;
+
+use super::class::Class;
+use super::waiting::Waiting;
+use crate::ChunkType;
+use crate::request::{DeviceOp, NO_BUF};
+use crate::units::{BufRange, ChunkId, DeviceId, Instant, IoId};
+
+/// Who waits for an I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A client's read.
+    Read(u32),
+    /// A client's write, one copy of one piece.
+    Write(u32),
+    /// The edge block that an unaligned write has to read first, or a cleared one to write back.
+    Edge(u32),
+    /// One copy of a group of the log.
+    Log,
+    /// One copy of a page of a checkpoint.
+    Page,
+    /// One superblock.
+    Superblock,
+    /// One device of a client's flush; the I/O's offset is what it covers.
+    Flush,
+    /// One device of a checkpoint's flush; likewise.
+    CheckpointFlush,
+    /// The space of a chunk that goes.
+    Discard(ChunkId),
+}
+
+impl Owner {
+    /// A client is behind it, now: checkpoints and discards don't count where policies look at load.
+    pub(crate) fn is_interactive(self) -> bool {
+        matches!(self, Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) | Owner::Log)
+    }
+
+    /// How long it may wait. Somebody waits for the log and for superblocks: writes and flushes are answered after them.
+    fn class(self, op: DeviceOp) -> Class {
+        match self {
+            Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) if op == DeviceOp::Read => Class::SyncRead,
+            Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) => Class::SyncWrite,
+            Owner::Log | Owner::Superblock | Owner::Flush | Owner::CheckpointFlush => Class::SyncWrite,
+            Owner::Page => Class::AsyncWrite,
+            Owner::Discard(_) => Class::Trim,
+        }
+    }
+}
+
+/// See the module.
+pub(crate) struct Io {
+    pub(crate) owner: Owner,
+    pub(crate) op: DeviceOp,
+    pub(crate) device: DeviceId,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) buf: BufRange,
+    pub(crate) record: Option<Arc<[u8]>>,
+    /// Where else the same bytes are.
+    pub(crate) set: CopySet,
+    /// The next I/O of the command.
+    pub(crate) next: Option<IoId>,
+    /// Who waits, for the queue.
+    pub(crate) class: Class,
+    /// What kind of content it carries: neighbours of another kind don't join it.
+    pub(crate) kind: ChunkType,
+    /// The client asked for it to be left alone.
+    pub(crate) no_merge: bool,
+    /// It failed in company: it goes again by itself, and that error counts.
+    pub(crate) alone: bool,
+    /// When it joined the queue. Of a command the first I/O's counts: the published policies measure requests after
+    /// merging, from their creation, so that waiting here is part of it.
+    pub(crate) admitted: Instant,
+    /// When it left, as a part of a command.
+    pub(crate) dispatched: Instant,
+    /// Of the first I/O of a command: the class that the command counts against.
+    pub(crate) charged: Class,
+    /// Of the first I/O of a command: which scheduler of the queue sent it.
+    pub(crate) era: u32,
+}
+
+impl Io {
+    /// An I/O without payload of a client and without copies elsewhere.
+    pub(crate) fn new(owner: Owner, op: DeviceOp, device: DeviceId, offset: u64, len: u64, now: Instant) -> Io {
+        let class = owner.class(op);
+        Io {
+            owner,
+            op,
+            device,
+            offset,
+            len,
+            buf: BufRange { buf: NO_BUF, offset: 0, len: 0 },
+            record: None,
+            set: CopySet::default(),
+            next: None,
+            class,
+            kind: ChunkType::System,
+            no_merge: false,
+            alone: false,
+            admitted: now,
+            dispatched: now,
+            charged: class,
+            era: 0,
+        }
+    }
+
+    /// What a scheduler sees of it.
+    pub(super) fn waiting(&self, id: IoId) -> Waiting {
+        Waiting {
+            id,
+            class: self.class,
+            op: self.op,
+            offset: self.offset,
+            len: self.len,
+            arrived: self.admitted,
+            kind: self.kind as u8,
+            mergeable: !self.no_merge && !self.alone,
+            optional: false,
+        }
+    }
+}
+
+/// The candidate set an I/O belongs to, and which of it failed already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CopySet {
+    pub(crate) chunk: ChunkId,
+    /// First column of the set.
+    pub(crate) first: u16,
+    /// Which copy this I/O goes to.
+    pub(crate) copy: u8,
+    /// One bit a copy.
+    pub(crate) tried: u8,
+    /// Byte within the column.
+    pub(crate) offset: u64,
+}
