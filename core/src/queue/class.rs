@@ -2,6 +2,8 @@
 //!
 //! The classes and their order are those of the OpenZFS vdev queue (`zio_priority_t`); the index is the priority.
 
+use crate::request::DeviceOp;
+
 /// Who waits for an I/O. The order is the priority: the first goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
@@ -52,6 +54,30 @@ impl Class {
     #[must_use]
     pub const fn is_interactive(self) -> bool {
         !matches!(self, Class::Scrub | Class::Removal | Class::Initializing | Class::Rebuild)
+    }
+
+    /// Within the class the oldest goes first; in the others the place on the device has a say.
+    #[must_use]
+    pub const fn is_fifo(self) -> bool {
+        matches!(self, Class::SyncRead | Class::SyncWrite | Class::Trim)
+    }
+
+    /// This class, or the one that counts instead where the operation cannot have it: other reads and writes are
+    /// asynchronous, a discard is trim, a flush may be anything.
+    #[must_use]
+    pub const fn fitting(self, op: DeviceOp) -> Class {
+        use Class::{AsyncRead, AsyncWrite, Initializing, Rebuild, Removal, Scrub, SyncRead, SyncWrite, Trim};
+        match (op, self) {
+            (DeviceOp::Read, SyncRead | AsyncRead | Scrub | Removal | Initializing | Rebuild) => self,
+            (DeviceOp::Read, _) => AsyncRead,
+            (
+                DeviceOp::Write { .. } | DeviceOp::WriteZeroes,
+                SyncWrite | AsyncWrite | Removal | Initializing | Rebuild,
+            ) => self,
+            (DeviceOp::Write { .. } | DeviceOp::WriteZeroes, _) => AsyncWrite,
+            (DeviceOp::Discard, _) => Trim,
+            (DeviceOp::Flush, _) => self,
+        }
     }
 
     /// The name in properties, tables and metrics.

@@ -21,8 +21,11 @@ pub mod joining;
 pub mod limits;
 pub mod merge;
 pub mod stats;
+mod selection;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod twin;
 pub mod waiting;
 pub mod zfs;
 

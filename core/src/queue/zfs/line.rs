@@ -55,11 +55,6 @@ pub(super) struct Line {
     next_serial: u64,
 }
 
-/// Goes by arrival; the others by place.
-fn is_fifo(class: Class) -> bool {
-    matches!(class, Class::SyncRead | Class::SyncWrite | Class::Trim)
-}
-
 pub(super) fn direction(op: DeviceOp) -> Option<Direction> {
     match op {
         DeviceOp::Read => Some(Direction::Read),
@@ -125,7 +120,7 @@ impl Line {
         }
         let line = &self.by_class[class.index()];
         let (&(slot, offset, _), &first) = line.first_key_value().expect("the class has somebody waiting");
-        let ahead = if is_fifo(class) {
+        let ahead = if class.is_fifo() {
             None
         } else {
             match self.order {
@@ -218,7 +213,7 @@ impl Line {
     fn key(&self, entry: &Entry) -> Key {
         let Waiting { class, arrived, offset, .. } = entry.io;
         match self.order {
-            _ if is_fifo(class) => (arrived.0, 0, entry.serial),
+            _ if class.is_fifo() => (arrived.0, 0, entry.serial),
             LbaOrder::Offset => (0, offset, entry.serial),
             LbaOrder::Slot => (arrived.0 >> SLOT_SHIFT, offset, entry.serial),
         }

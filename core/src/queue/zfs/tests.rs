@@ -41,7 +41,7 @@ impl Row {
     fn wait(&mut self, class: Class, n: u32) {
         for _ in 0..n {
             let io = self.io(class);
-            self.queue.background_waits(self.now, class);
+            self.queue.selection.arrived(self.now, self.queue.line.classes(), class);
             self.queue.line.insert(io);
         }
     }
@@ -360,25 +360,12 @@ fn a_flush_does_not_move_the_place() {
     assert_eq!(row.queue.last_offset(), place);
 }
 
-// ------------------------------------------------------------------------------------------------ braid's own
-
-#[test]
-fn under_braid_a_batch_leaves_at_its_end() {
-    let mut row = Row::new(Generation::Braid, &[]);
-    for i in 0..4 {
-        let io = Waiting { offset: i * 4 * KIB, ..row.io(SyncRead) };
-        assert_eq!(row.classes(|queue, now, out| queue.arrive(now, io, out)), []);
-    }
-    assert_eq!(row.issue(), [SyncRead], "joined");
-    row.wait(SyncRead, 2);
-    assert_eq!(row.complete(SyncRead), []);
-    assert_eq!(row.issue(), [SyncRead; 2]);
-}
+// -------------------------------------------------------------------------------------------- beyond the published
 
 #[test]
 fn a_hung_request_does_not_stop_background_work_for_ever() {
     const MS: u64 = 1_000_000;
-    let mut row = Row::new(Generation::Braid, &[]);
+    let mut row = Row::new(NEWEST, &[("background_floor", "100ms")]);
     row.wait(SyncRead, 1);
     assert_eq!(row.issue(), [SyncRead]);
     assert_eq!(row.queue.wake_at(), None, "nobody to wake for");
@@ -405,30 +392,6 @@ fn a_hung_request_does_not_stop_background_work_for_ever() {
     assert_eq!((published.issue(), published.complete(Scrub)), (vec![Scrub], vec![]));
     published.now = Instant(u64::MAX);
     assert_eq!((published.issue(), published.queue.wake_at()), (vec![], None), "published: never");
-}
-
-#[test]
-fn under_braid_clients_may_fill_a_fast_device() {
-    for (rotating, most) in [(false, 256), (true, 32)] {
-        for class in [SyncRead, SyncWrite] {
-            let mut row = Row::new(Generation::Braid, &[]);
-            row.queue.configure(QueueSettings::new(Generation::Braid, rotating));
-            row.wait(class, 1_000);
-            assert_eq!(row.issue().len(), most);
-        }
-    }
-    // And no flood of reads keeps writes or background work out.
-    let mut row = Row::new(Generation::Braid, &[]);
-    row.queue.configure(QueueSettings::new(Generation::Braid, false));
-    row.wait(SyncRead, 1_000);
-    assert_eq!(row.issue().len(), 256);
-    row.wait(SyncWrite, 10);
-    row.wait(Scrub, 10);
-    for _ in 0..12 {
-        row.complete(SyncRead);
-        row.issue();
-    }
-    assert_eq!((row.queue.active(SyncWrite), row.queue.active(Scrub)), (10, 1));
 }
 
 #[test]
