@@ -1,11 +1,12 @@
-//! How much of a device each class may have: the knobs of the [`zfs`](super::zfs) queue and their defaults.
+//! How much of a device each class may have: the knobs of the queues with classes, [`zfs`](super::zfs) and
+//! [`braid`](super::braid), and their defaults.
 //!
 //! | generation | what it is |
 //! |---|---|
 //! | `zfs-before` | OpenZFS before pull request 11166: minimum, then maximum, by priority; nobody is held back |
 //! | `zfs-pr11166` | that pull request (2020-11-24): background work by credit, minimums in turn |
 //! | `zfs-2.0.1` | what became of it: a minimum of 0 stalls nobody, and order within a class is by slots of half a second |
-//! | `braid` | the same, with depth for fast devices, joins within a batch, and a floor under background work |
+//! | `braid` | the same, with depth for fast devices, joins of whatever waits, and a floor under background work |
 //!
 //! The numbers of the first three are those of `module/zfs/vdev_queue.c` at the parent of 6f5aac3ca0, at 6f5aac3ca0, and
 //! of its successors. The last of the three carries the name under which users met it first; two of its details came
@@ -15,9 +16,11 @@
 //! **`braid`, where it differs.** Published limits are made for disks; a flash device wants more in flight than ten of
 //! a kind. There, interactive classes may fill the device (256, what a pool keeps in flight on a member), with minimums that hold the door open for each other. On rotating devices
 //! they may have 32, what the drive's own queue (NCQ) takes and sorts better than we do, since it knows where its head
-//! is; what is beyond waits here, where its class is known, and not in the kernel, where it is not. Aggregates are
-//! 1 MiB everywhere: a joined I/O saves a system call, on flash most of all. Gaps are not read over, since that needs
-//! scratch memory at the host; `read_gap_limit=32768` is the published value.
+//! is; what is beyond waits here, where its class is known, and not in the kernel, where it is not. A command may have
+//! 32 MiB on every device, the largest request of a client: what came together in one batch is waited for together, so
+//! that cutting it helps nobody who sent it and costs a command for each cut. Whoever minds what comes behind it sets
+//! `aggregation_limit` down. Nothing is read over gaps or written to bridge them; the two gap limits are the
+//! published generations'.
 
 mod names;
 #[cfg(test)]
@@ -33,13 +36,17 @@ pub(super) use names::{parse_ns, show_ns};
 pub const ACTIVE_MAX: u32 = 65_536;
 /// Most that `nia_delay` and `nia_credit` may be; above a few dozen they mean "never" and "always".
 pub const NIA_MAX: u32 = 1_000_000;
-/// Largest aggregate whatever the settings say: the largest block of the source.
+/// Largest aggregate of the published generations whatever the settings say: the largest block of the source.
 pub const AGGREGATE_MAX: u64 = 16 * MIB;
+/// The same of `braid`: the largest request of a client.
+pub const AGGREGATE_MAX_BRAID: u64 = 32 * MIB;
 /// Longest `background_floor`: an hour.
 pub const FLOOR_NS_MAX: u64 = 3_600_000_000_000;
-/// Buffers of one command, gaps included: half of what one readv takes on Linux. Never reached at the published
-/// defaults but by optional I/Os, which the source lets past its limit.
-pub const SEGMENTS_MAX: u32 = 512;
+/// Most buffers that one command may be allowed: what one readv takes on Linux.
+pub const SEGMENTS_MAX: u32 = 1024;
+/// Buffers of one command, gaps included. Never reached at the published defaults but by optional I/Os, which the
+/// source lets past its limit.
+const SEGMENTS_DEFAULT: u32 = 512;
 
 /// Whose rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -138,17 +145,16 @@ impl Generation {
         matches!(self, Generation::V2_0_1 | Generation::Braid)
     }
 
+    /// Bound of the aggregation limits.
+    #[must_use]
+    pub const fn aggregate_max(self) -> u64 {
+        if matches!(self, Generation::Braid) { AGGREGATE_MAX_BRAID } else { AGGREGATE_MAX }
+    }
+
     /// A scan that finds nobody makes the next one for minimums start at the first class.
     #[must_use]
     pub const fn restarts_scan(self) -> bool {
         matches!(self, Generation::V2_0_1 | Generation::Braid)
-    }
-
-    /// Commands leave at the end of a batch only, so that neighbours within it can join; the others let an I/O go the
-    /// moment it arrives.
-    #[must_use]
-    pub const fn batches(self) -> bool {
-        matches!(self, Generation::Braid)
     }
 }
 
@@ -203,11 +209,11 @@ impl QueueSettings {
             nia_credit: 5,
             async_write_min_dirty_percent: 30,
             async_write_max_dirty_percent: 60,
-            aggregation_limit: MIB,
-            aggregation_limit_non_rotating: if braid { MIB } else { 128 * KIB },
+            aggregation_limit: if braid { AGGREGATE_MAX_BRAID } else { MIB },
+            aggregation_limit_non_rotating: if braid { AGGREGATE_MAX_BRAID } else { 128 * KIB },
             read_gap_limit: if braid { 0 } else { 32 * KIB },
             write_gap_limit: 4 * KIB,
-            max_segments: SEGMENTS_MAX,
+            max_segments: SEGMENTS_DEFAULT,
             lba_order: match generation {
                 Generation::Before | Generation::Pr11166 => LbaOrder::Offset,
                 Generation::V2_0_1 | Generation::Braid => LbaOrder::Slot,
@@ -256,7 +262,7 @@ impl QueueSettings {
     #[must_use]
     pub fn aggregation_limit(&self) -> u64 {
         let limit = if self.rotating { self.aggregation_limit } else { self.aggregation_limit_non_rotating };
-        limit.min(AGGREGATE_MAX)
+        limit.min(self.generation.aggregate_max())
     }
 
     /// Bytes between two reads that are read for nothing to make them one.

@@ -10,6 +10,7 @@
 //! ```
 
 pub mod blk_mq;
+pub mod braid;
 pub mod budget;
 mod chains;
 pub mod class;

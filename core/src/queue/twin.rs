@@ -10,7 +10,7 @@ use super::class::Class;
 use super::limits::{AGGREGATE_MAX, Dirty, Generation, LbaOrder, QueueSettings};
 use super::waiting::{Command, Leaving, Waiting};
 use crate::request::DeviceOp;
-use crate::units::IoId;
+use crate::units::{Instant, IoId, KIB};
 
 #[derive(Clone)]
 pub(super) struct Queued {
@@ -293,4 +293,75 @@ impl Twin {
         }
         true
     }
+}
+
+// ------------------------------------------------------------------------------------------------ random histories
+
+pub(super) struct Rng(pub(super) u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+    }
+
+    pub(super) fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    pub(super) fn percent(&mut self, n: u64) -> bool {
+        self.below(100) < n
+    }
+
+    pub(super) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len() as u64) as usize]
+    }
+}
+
+pub(super) fn any_io(rng: &mut Rng, id: u32, now: u64, universe: u64, bridges: u64) -> Waiting {
+    let op = match rng.below(20) {
+        0 => DeviceOp::Flush,
+        1 => DeviceOp::Discard,
+        2 => DeviceOp::WriteZeroes,
+        3 => DeviceOp::Write { fua: true },
+        4..=10 => DeviceOp::Write { fua: false },
+        _ => DeviceOp::Read,
+    };
+    let optional = matches!(op, DeviceOp::Write { .. }) && rng.percent(bridges);
+    Waiting {
+        id: IoId(id),
+        class: rng.pick(&Class::ALL),
+        op,
+        offset: rng.below(universe) * 2 * KIB,
+        len: if optional { 2 * KIB } else { rng.pick(&[2, 4, 4, 4, 4, 8, 16]) * KIB },
+        arrived: Instant(now),
+        kind: u8::from(rng.percent(5)),
+        mergeable: !rng.percent(3),
+        optional,
+    }
+}
+
+pub(super) fn any_change(rng: &mut Rng, settings: &mut QueueSettings) {
+    let (name, values): (&str, &[&str]) = rng.pick(&[
+        ("max_active", &["1", "2", "5", "17", ""][..]),
+        ("scrub_min_active", &["0", "1", "2"]),
+        ("scrub_max_active", &["1", "3", "8"]),
+        ("rebuild_min_active", &["0", "1"]),
+        ("sync_read_min_active", &["0", "1", "2", ""]),
+        ("sync_write_min_active", &["0", "3", ""]),
+        ("async_write_max_active", &["2", "10", ""]),
+        ("nia_delay", &["0", "1", "5"]),
+        ("nia_credit", &["0", "1", "5"]),
+        ("aggregation_limit", &["0", "8192", "131072", ""]),
+        ("aggregation_limit_non_rotating", &["0", "16384", ""]),
+        ("read_gap_limit", &["0", "2048", "32768"]),
+        ("write_gap_limit", &["0", "4096", "8192"]),
+        ("max_segments", &["1", "2", "3", "7", ""]),
+        ("lba_order", &["offset", "slot"]),
+        ("background_floor", &["off", "1ms", "300ms"]),
+    ]);
+    // Some do not fit the others; then nothing changes.
+    let _ = settings.set(name, rng.pick(values));
 }

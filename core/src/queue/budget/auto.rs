@@ -147,6 +147,12 @@ impl Auto {
         self.wait_ns = wait_ns;
     }
 
+    /// The bound of the extra wait, in nanoseconds.
+    #[must_use]
+    pub fn wait_ns(&self) -> u64 {
+        self.wait_ns
+    }
+
     /// Commands in flight from which a run waits, as found so far.
     #[must_use]
     pub fn limit(&self) -> u32 {
@@ -170,6 +176,12 @@ impl Auto {
         }
         self.sample.held = true;
         Verdict::Hold { until }
+    }
+
+    /// What is in flight was decided by somebody else: it counts, but tells nothing.
+    pub(super) fn take_over(&mut self, now: Instant, in_flight: u32) {
+        (self.in_flight, self.settle, self.last) = (in_flight, in_flight, now);
+        self.begin_sample();
     }
 
     pub(super) fn issued(&mut self, now: Instant) {

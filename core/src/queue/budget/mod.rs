@@ -79,6 +79,21 @@ impl Budget {
         }
     }
 
+    /// Begins while `in_flight` commands, which nobody asked it for, are on the device: from now on they count.
+    pub fn take_over(&mut self, now: Instant, in_flight: u32) {
+        match self {
+            Budget::Off => {}
+            Budget::Fixed(threshold) => threshold.set_counter(in_flight),
+            Budget::Auto(auto) => auto.take_over(now, in_flight),
+        }
+    }
+
+    /// It may hold a run, so that somebody has to know what is one.
+    #[must_use]
+    pub fn looks_at_runs(&self) -> bool {
+        matches!(self, Budget::Auto(auto) if auto.wait_ns() > 0)
+    }
+
     /// A command came back, with success or not.
     pub fn completed(&mut self, now: Instant, bytes: u64) {
         match self {

@@ -30,7 +30,9 @@ use core::cmp::Reverse;
 
 use super::{Auto, Budget, BusyThreshold, WAIT_NS_DEFAULT};
 use crate::queue::blk_mq::{Config, Queue, Scheduler};
-use crate::queue::joining::Joining;
+use crate::queue::braid::BraidQueue;
+use crate::queue::class::Class;
+use crate::queue::limits::{Generation, QueueSettings};
 use crate::queue::merge::{Bounds, Rules, Variant};
 use crate::queue::testing::{Rng, read};
 use crate::queue::waiting::{Leaving, Waiting};
@@ -94,7 +96,7 @@ impl Device {
 /// The two queues behind one door.
 enum Sut {
     BlkMq(Queue),
-    Joining(Joining),
+    Braid(BraidQueue),
 }
 
 impl Sut {
@@ -108,9 +110,9 @@ impl Sut {
                 }
                 queue.tick(now, leaving);
             }
-            Sut::Joining(queue) => {
+            Sut::Braid(queue) => {
                 batch.iter().for_each(|&io| queue.arrive(io));
-                queue.dispatch(now, leaving);
+                queue.turn(now, leaving);
             }
         }
     }
@@ -118,9 +120,9 @@ impl Sut {
     fn complete(&mut self, now: Instant, offset: u64, len: u64, leaving: &mut Leaving) {
         match self {
             Sut::BlkMq(queue) => queue.complete(now, leaving),
-            Sut::Joining(queue) => {
-                queue.complete(now, DeviceOp::Read, offset, len);
-                queue.dispatch(now, leaving);
+            Sut::Braid(queue) => {
+                queue.complete(now, Class::SyncRead, DeviceOp::Read, offset, len);
+                queue.turn(now, leaving);
             }
         }
     }
@@ -128,14 +130,14 @@ impl Sut {
     fn wake_at(&self) -> Option<Instant> {
         match self {
             Sut::BlkMq(queue) => queue.wake_at(),
-            Sut::Joining(queue) => queue.wake_at(),
+            Sut::Braid(queue) => queue.wake_at(),
         }
     }
 
     fn tick(&mut self, now: Instant, leaving: &mut Leaving) {
         match self {
             Sut::BlkMq(queue) => queue.tick(now, leaving),
-            Sut::Joining(queue) => queue.dispatch(now, leaving),
+            Sut::Braid(queue) => queue.turn(now, leaving),
         }
     }
 }
@@ -145,8 +147,13 @@ fn blk_mq(scheduler: Scheduler, queue_depth: u32, threshold: i32) -> Sut {
     Sut::BlkMq(Queue::new(Config { scheduler, queue_depth, budget, bounds: BOUNDS, ..Config::default() }))
 }
 
-fn joining(budget: Budget) -> Sut {
-    Sut::Joining(Joining::new(Rules { bounds: BOUNDS, variant: Variant::Braid }, 1024, budget))
+/// At the default limits but for those that 1024 requests of 4 KiB meet: depth, and buffers of a command.
+fn braid(budget: Budget) -> Sut {
+    let mut settings = QueueSettings::new(Generation::Braid, false);
+    for name in ["max_active", "sync_read_max_active", "max_segments"] {
+        settings.set(name, "1024").expect(name);
+    }
+    Sut::Braid(BraidQueue::new(settings, Rules { bounds: BOUNDS, variant: Variant::Braid }, budget))
 }
 
 fn fixed(threshold: i32) -> Budget {
@@ -259,34 +266,34 @@ fn the_published_budget_of_64_gives_1_9_times_the_sequential_throughput() {
 
 #[test]
 fn auto_gives_4_times_the_sequential_throughput_where_that_is_possible() {
-    let gain = percent(joining(auto()), CLUSTER, SEQUENTIAL);
+    let gain = percent(braid(auto()), CLUSTER, SEQUENTIAL);
     assert!(gain >= 400, "{gain} %");
     // It found the best of all fixed limits, or nearly.
-    let best = (0..8).map(|k| percent(joining(fixed(1 << k)), CLUSTER, SEQUENTIAL)).max().unwrap();
+    let best = (0..8).map(|k| percent(braid(fixed(1 << k)), CLUSTER, SEQUENTIAL)).max().unwrap();
     assert!(gain * 100 >= best * 95, "{gain} % of {best} %");
     // Where 200 is the most by Little's law, it comes near that.
-    let gain = percent(joining(auto()), SERVERS, SEQUENTIAL);
+    let gain = percent(braid(auto()), SERVERS, SEQUENTIAL);
     assert!((190..=200).contains(&gain), "{gain} %");
 }
 
 #[test]
 fn random_throughput_is_what_it_is_without_budget() {
     for price in [SERVERS, CLUSTER] {
-        for sut in [joining(auto()), blk_mq(Scheduler::None, 128, 64)] {
+        for sut in [braid(auto()), blk_mq(Scheduler::None, 128, 64)] {
             let kept = percent(sut, price, RANDOM);
             assert!((98..=102).contains(&kept), "{kept} %");
         }
     }
     // A limit that holds everything alike costs what the device could do beside it.
-    assert!(percent(joining(fixed(4)), SERVERS, RANDOM) < 10);
+    assert!(percent(braid(fixed(4)), SERVERS, RANDOM) < 10);
 }
 
 /// The rows that `docs/policies.md` prints.
 #[test]
 fn the_table_of_the_docs() {
     for (limit, servers, cluster) in [(16, 188, 753), (4, 159, 1116)] {
-        assert_eq!(percent(joining(fixed(limit)), SERVERS, SEQUENTIAL), servers, "{limit}");
-        assert_eq!(percent(joining(fixed(limit)), CLUSTER, SEQUENTIAL), cluster, "{limit}");
+        assert_eq!(percent(braid(fixed(limit)), SERVERS, SEQUENTIAL), servers, "{limit}");
+        assert_eq!(percent(braid(fixed(limit)), CLUSTER, SEQUENTIAL), cluster, "{limit}");
     }
 }
 
@@ -294,7 +301,7 @@ fn the_table_of_the_docs() {
 fn nobody_waits_longer_than_the_bound_and_who_is_alone_not_at_all() {
     for price in [SERVERS, CLUSTER] {
         let mixed = Client { outstanding: 64, random: 64, ..SEQUENTIAL };
-        let [streams, random] = run(joining(auto()), price, mixed, u64::MAX, SECOND).waited;
+        let [streams, random] = run(braid(auto()), price, mixed, u64::MAX, SECOND).waited;
         assert!((1..=WAIT_NS_DEFAULT).contains(&streams), "{streams} ns");
         assert_eq!(random, 0);
     }
@@ -306,7 +313,7 @@ fn auto_is_never_much_worse_than_no_budget() {
     for price in [SERVERS, CLUSTER] {
         for (streams, outstanding, random) in [(1, 2, 0), (1, 8, 0), (4, 4, 0), (64, 2, 0), (200, 2, 0), (1, 32, 64)] {
             let client = Client { streams, outstanding, random, batch: 1 };
-            let kept = percent(joining(auto()), price, client);
+            let kept = percent(braid(auto()), price, client);
             assert!(kept >= 97, "{streams} streams of {outstanding} and {random} at random: {kept} %");
         }
     }
@@ -318,27 +325,40 @@ fn at_depth_1_nothing_changes_at_all() {
     let random = Client { random: 1, ..RANDOM };
     for price in [SERVERS, CLUSTER] {
         for client in [sequential, random] {
+<<<<<<< HEAD
             let alone = run(joining(Budget::Off), price, client, 2000, 100 * SECOND);
             assert_eq!(alone.commands.len(), 2000);
             let latency = price.shared_ns + price.server_ns;
             assert_eq!(alone.commands[1999].0, Instant(2000 * latency));
             assert_eq!(run(joining(auto()), price, client, 2000, 100 * SECOND), alone);
             assert_eq!(run(blk_mq(Scheduler::None, 128, 64), price, client, 2000, 100 * SECOND), alone);
+=======
+            let alone = run(braid(Budget::Off), price, client, 2000, u64::MAX);
+            assert_eq!(alone.commands.len(), 2000);
+            let latency = price.shared_ns + price.server_ns;
+            assert_eq!(alone.commands[1999].0, Instant(2000 * latency));
+            assert_eq!(run(braid(auto()), price, client, 2000, u64::MAX), alone);
+            assert_eq!(run(blk_mq(Scheduler::None, 128, 64), price, client, 2000, u64::MAX), alone);
+>>>>>>> b07f35d (core: braid's queue has classes, joins and a budget in one)
         }
     }
 }
 
 #[test]
 fn on_flash_auto_changes_nothing_at_all() {
+<<<<<<< HEAD
     let alone = run(joining(Budget::Off), SERVERS, SEQUENTIAL, 20_000, 100 * SECOND);
     assert_eq!(run(joining(Budget::Auto(Auto::new(0))), SERVERS, SEQUENTIAL, 20_000, 100 * SECOND), alone);
+=======
+    let alone = run(braid(Budget::Off), SERVERS, SEQUENTIAL, 20_000, u64::MAX);
+    assert_eq!(run(braid(Budget::Auto(Auto::new(0))), SERVERS, SEQUENTIAL, 20_000, u64::MAX), alone);
+>>>>>>> b07f35d (core: braid's queue has classes, joins and a budget in one)
 }
 
 #[test]
 fn batches_of_1024_read_a_gibibyte_in_256_commands() {
     let client = Client { outstanding: 1024, batch: 1024, ..SEQUENTIAL };
-    let suts =
-        [joining(Budget::Off), joining(auto()), blk_mq(Scheduler::None, 128, 0), blk_mq(Scheduler::None, 128, 64)];
+    let suts = [braid(Budget::Off), braid(auto()), blk_mq(Scheduler::None, 128, 0), blk_mq(Scheduler::None, 128, 64)];
     for sut in suts {
         let outcome = run(sut, CLUSTER, client, GIB / BLOCK, 100 * SECOND);
         let (commands, ios) =

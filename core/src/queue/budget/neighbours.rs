@@ -4,8 +4,7 @@ use alloc::collections::BTreeMap;
 
 use crate::request::DeviceOp;
 
-/// A multiset of edges. What is added must be removed as it was added, piece by piece: the queue adds I/Os when they
-/// join and removes them when they leave, and adds the command in their place until it completes.
+/// A multiset of edges: a queue adds a command when it leaves and removes it when it completes.
 #[derive(Clone, Debug, Default)]
 pub struct Neighbours {
     edges: BTreeMap<(Edge, u64), u32>,
@@ -28,15 +27,21 @@ impl Neighbours {
         }
     }
 
-    /// It is there no more. Panics if it never was.
+    /// It is there no more. An edge that was never added is passed over: what left before anybody looked completes
+    /// too. It may take the edge of another one with it, which then goes a little early, but leaves none behind.
     pub fn remove(&mut self, op: DeviceOp, offset: u64, len: u64) {
         for edge in edges(op, offset, len) {
-            let count = self.edges.get_mut(&edge).expect("removed as it was added");
+            let Some(count) = self.edges.get_mut(&edge) else { continue };
             *count -= 1;
             if *count == 0 {
                 self.edges.remove(&edge);
             }
         }
+    }
+
+    /// Nothing is there any more.
+    pub fn clear(&mut self) {
+        self.edges.clear();
     }
 
     /// Something of the same direction ends where this begins, or begins where it ends.
@@ -95,5 +100,7 @@ mod tests {
         assert!(there.touches(DeviceOp::Read, 12_288, 4096), "the other one is still there");
         there.remove(DeviceOp::Read, 8192, 4096);
         assert!(there.is_empty());
+        there.remove(DeviceOp::Read, 8192, 4096);
+        assert!(there.is_empty(), "it left before anybody looked");
     }
 }

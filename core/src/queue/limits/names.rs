@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::{String, ToString};
 
-use super::{ACTIVE_MAX, AGGREGATE_MAX, FLOOR_NS_MAX, LbaOrder, NIA_MAX, QueueSettings, SEGMENTS_MAX};
+use super::{ACTIVE_MAX, FLOOR_NS_MAX, LbaOrder, NIA_MAX, QueueSettings, SEGMENTS_MAX};
 use crate::queue::class::Class;
 
 /// All names, in the order of the documentation.
@@ -130,7 +130,7 @@ impl QueueSettings {
     fn put(&mut self, name: &str, value: &str) -> Result<(), String> {
         let count = |low: u32, high: u32| number(name, value, u64::from(low), u64::from(high), "").map(|n| n as u32);
         let percent = || number(name, value, 0, 100, "%").map(|n| n as u8);
-        let bytes = || number(name, value, 0, AGGREGATE_MAX, " bytes");
+        let bytes = || number(name, value, 0, self.generation.aggregate_max(), " bytes");
         if let Some((class, bound)) = class_bound(name) {
             let limits = &mut self.classes[class.index()];
             match bound {

@@ -78,6 +78,19 @@ fn every_name_is_known_unique_and_takes_what_it_shows() {
 }
 
 #[test]
+fn under_braid_a_batch_becomes_one_command_up_to_the_largest_request() {
+    for rotating in [false, true] {
+        let mut settings = QueueSettings::new(Generation::Braid, rotating);
+        assert_eq!((settings.aggregation_limit(), settings.max_segments()), (32 * MIB, 512));
+        let name = if rotating { "aggregation_limit" } else { "aggregation_limit_non_rotating" };
+        assert_eq!(settings.set(name, "4194304"), Ok(()));
+        assert_eq!(settings.aggregation_limit(), 4 * MIB);
+        let error = settings.set(name, "33554433").expect_err("above");
+        assert!(error.contains("is 0 to 33554432 bytes"), "{error}");
+    }
+}
+
+#[test]
 fn each_mistake_has_its_sentence() {
     // name | value | part of the sentence
     let rows = [
@@ -145,7 +158,7 @@ proptest! {
                 let limits = settings.class(class);
                 prop_assert!(limits.min <= limits.max && limits.max >= 1);
             }
-            prop_assert!(settings.max_active() >= 1 && settings.aggregation_limit() <= AGGREGATE_MAX);
+            prop_assert!(settings.max_active() >= 1 && settings.aggregation_limit() <= AGGREGATE_MAX_BRAID);
         }
     }
 }

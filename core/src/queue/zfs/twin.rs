@@ -5,54 +5,8 @@ use alloc::string::String;
 
 use super::*;
 use crate::queue::limits::Generation;
-use crate::queue::twin::Twin;
-use crate::units::{KIB, MIB};
-
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    fn percent(&mut self, n: u64) -> bool {
-        self.below(100) < n
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize]
-    }
-}
-
-fn any_io(rng: &mut Rng, id: u32, now: u64, universe: u64, bridges: u64) -> Waiting {
-    let op = match rng.below(20) {
-        0 => DeviceOp::Flush,
-        1 => DeviceOp::Discard,
-        2 => DeviceOp::WriteZeroes,
-        3 => DeviceOp::Write { fua: true },
-        4..=10 => DeviceOp::Write { fua: false },
-        _ => DeviceOp::Read,
-    };
-    let optional = matches!(op, DeviceOp::Write { .. }) && rng.percent(bridges);
-    Waiting {
-        id: IoId(id),
-        class: rng.pick(&Class::ALL),
-        op,
-        offset: rng.below(universe) * 2 * KIB,
-        len: if optional { 2 * KIB } else { rng.pick(&[2, 4, 4, 4, 4, 8, 16]) * KIB },
-        arrived: Instant(now),
-        kind: u8::from(rng.percent(5)),
-        mergeable: !rng.percent(3),
-        optional,
-    }
-}
+use crate::queue::twin::{Rng, Twin, any_change, any_io};
+use crate::units::MIB;
 
 /// What its operation can have, whatever was drawn.
 fn any_class(rng: &mut Rng, op: DeviceOp) -> Class {
@@ -64,29 +18,6 @@ fn any_class(rng: &mut Rng, op: DeviceOp) -> Class {
         DeviceOp::Discard => Class::Trim,
         DeviceOp::Flush => rng.pick(&Class::ALL),
     }
-}
-
-fn any_change(rng: &mut Rng, settings: &mut QueueSettings) {
-    let (name, values): (&str, &[&str]) = rng.pick(&[
-        ("max_active", &["1", "2", "5", "17", ""][..]),
-        ("scrub_min_active", &["0", "1", "2"]),
-        ("scrub_max_active", &["1", "3", "8"]),
-        ("rebuild_min_active", &["0", "1"]),
-        ("sync_read_min_active", &["0", "1", "2", ""]),
-        ("sync_write_min_active", &["0", "3", ""]),
-        ("async_write_max_active", &["2", "10", ""]),
-        ("nia_delay", &["0", "1", "5"]),
-        ("nia_credit", &["0", "1", "5"]),
-        ("aggregation_limit", &["0", "8192", "131072", ""]),
-        ("aggregation_limit_non_rotating", &["0", "16384", ""]),
-        ("read_gap_limit", &["0", "2048", "32768"]),
-        ("write_gap_limit", &["0", "4096", "8192"]),
-        ("max_segments", &["1", "2", "3", "7", ""]),
-        ("lba_order", &["offset", "slot"]),
-        ("background_floor", &["off", "1ms", "300ms"]),
-    ]);
-    // Some do not fit the others; then nothing changes.
-    let _ = settings.set(name, rng.pick(values));
 }
 
 fn history(generation: Generation, rotating: bool, seed: u64, steps: u32) -> (u64, u64) {

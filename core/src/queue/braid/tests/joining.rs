@@ -1,15 +1,11 @@
-use alloc::collections::BTreeSet;
+//! What joins, what the budget holds, and for how long.
+
 use alloc::vec;
 
 use super::*;
 use crate::queue::budget::{Auto, BusyThreshold, RERUN_NS, WAIT_NS_DEFAULT};
 use crate::queue::merge::{Bounds, Variant};
 use crate::queue::testing::{Rng, any_io, check_command, read};
-
-const T: Instant = Instant(1_000_000);
-const BLOCK: u64 = 4096;
-const BOUNDS: Bounds = Bounds { max_bytes: 8 * BLOCK, max_segments: 8, boundary: 0 };
-const RULES: Rules = Rules { bounds: BOUNDS, variant: Variant::Braid };
 
 fn at(block: u64, now: Instant) -> Waiting {
     Waiting { arrived: now, ..read(block as u32, block * BLOCK, BLOCK) }
@@ -21,17 +17,21 @@ fn blocks(leaving: &Leaving) -> Vec<(u64, u64)> {
 }
 
 /// A queue whose budget holds every run while anything is in flight.
-fn tight() -> Joining {
-    Joining::new(RULES, 64, Budget::Auto(Auto::with_limit(WAIT_NS_DEFAULT, 1)))
+fn tight() -> BraidQueue {
+    deep(RULES, 64, Budget::Auto(Auto::with_limit(WAIT_NS_DEFAULT, 1)))
 }
 
-fn send(queue: &mut Joining, now: Instant, places: &[u64]) -> Vec<(u64, u64)> {
+fn send(queue: &mut BraidQueue, now: Instant, places: &[u64]) -> Vec<(u64, u64)> {
     let mut leaving = Leaving::default();
     for &place in places {
         queue.arrive(at(place, now));
     }
-    queue.dispatch(now, &mut leaving);
+    queue.turn(now, &mut leaving);
     blocks(&leaving)
+}
+
+fn back(queue: &mut BraidQueue, now: Instant, place: u64) {
+    queue.complete(now, Class::SyncRead, DeviceOp::Read, place * BLOCK, BLOCK);
 }
 
 #[test]
@@ -43,9 +43,9 @@ fn what_continues_something_in_flight_waits_and_grows() {
     assert_eq!(send(&mut queue, T, &[12]), [], "grows");
     assert_eq!(send(&mut queue, T, &[9]), [], "continues it the other way");
     assert_eq!(queue.wake_at(), Some(T + WAIT_NS_DEFAULT));
-    queue.complete(T, DeviceOp::Read, 50 * BLOCK, BLOCK);
+    back(&mut queue, T, 50);
     assert_eq!(send(&mut queue, T, &[]), [], "it was not their neighbour");
-    queue.complete(T, DeviceOp::Read, 10 * BLOCK, BLOCK);
+    back(&mut queue, T, 10);
     assert_eq!(send(&mut queue, T, &[]), [(11, 2), (9, 1)], "their neighbour is back");
     assert!(queue.is_empty() && queue.wake_at().is_none());
 }
@@ -76,27 +76,36 @@ fn a_neighbour_that_does_not_fit_ends_the_wait() {
 #[test]
 fn what_waits_for_depth_becomes_a_run_when_its_neighbour_leaves() {
     let mut queue = tight();
-    queue.set_depth(1);
-    let other_class = Waiting { class: crate::queue::class::Class::Scrub, ..at(11, T) };
+    // Of another kind, so that they don't join.
+    let metadata = Waiting { kind: 1, ..at(11, T) };
     queue.arrive(at(10, T));
-    queue.arrive(other_class);
-    queue.set_depth(2);
+    queue.arrive(metadata);
     assert_eq!(send(&mut queue, T, &[]), [(10, 1)]);
     assert_eq!(queue.counters().held, 1, "it did not join, but follows what is in flight now");
+    assert_eq!(send(&mut queue, T + WAIT_NS_DEFAULT, &[]), [(11, 1)]);
+}
+
+#[test]
+fn nobody_waits_for_a_neighbour_of_another_class() {
+    let mut queue = tight();
+    assert_eq!(send(&mut queue, T, &[10]), [(10, 1)]);
+    queue.arrive(Waiting { class: Class::AsyncRead, ..at(11, T) });
+    assert_eq!(send(&mut queue, T, &[]), [(11, 1)], "nothing of its class could join it for that reason");
+    assert_eq!(queue.counters().held, 0);
 }
 
 #[test]
 fn a_fixed_budget_holds_everything_alike_and_asks_again_after_3_ms() {
-    let mut queue = Joining::new(RULES, 64, Budget::Fixed(BusyThreshold::new(2).unwrap()));
+    let mut queue = deep(RULES, 64, Budget::Fixed(BusyThreshold::new(2).unwrap()));
     assert_eq!(send(&mut queue, T, &[10, 30, 50, 70]), [(10, 1), (30, 1)]);
     assert_eq!(queue.wake_at(), Some(T + RERUN_NS));
-    queue.complete(T, DeviceOp::Read, 10 * BLOCK, BLOCK);
+    back(&mut queue, T, 10);
     assert_eq!(send(&mut queue, T, &[51]), [(50, 2)], "in the order of arrival");
 }
 
 #[test]
 fn the_oldest_goes_first_where_depth_is_short() {
-    let mut queue = Joining::new(RULES, 1, Budget::Off);
+    let mut queue = deep(RULES, 1, Budget::Off);
     for (n, place) in [70, 10, 50, 30].into_iter().enumerate() {
         queue.arrive(at(place, T + n as u64));
     }
@@ -104,79 +113,9 @@ fn the_oldest_goes_first_where_depth_is_short() {
     while !queue.is_empty() {
         let sent = send(&mut queue, T + 9, &[]);
         order.extend(sent.iter().map(|&(place, _)| place));
-        queue.complete(T, DeviceOp::Read, sent[0].0 * BLOCK, sent[0].1 * BLOCK);
+        queue.complete(T, Class::SyncRead, DeviceOp::Read, sent[0].0 * BLOCK, sent[0].1 * BLOCK);
     }
     assert_eq!(order, [70, 10, 50, 30]);
-}
-
-/// Whether something that waits may wait for neighbours, said slowly.
-fn is_run(flying: &[(DeviceOp, u64, u64)], shape: &Shape) -> bool {
-    let touches = |&(op, offset, len): &(DeviceOp, u64, u64)| {
-        direction(op) == direction(shape.op) && (offset + len == shape.offset || shape.end() == offset)
-    };
-    shape.len < BOUNDS.max_bytes && shape.segments < BOUNDS.max_segments && flying.iter().any(touches)
-}
-
-#[test]
-fn runs_are_what_touches_something_in_flight_and_nothing_is_stuck_or_lost() {
-    let mut held = 0;
-    for seed in 1..400 {
-        let mut rng = Rng::new(seed);
-        let budget = match rng.below(4) {
-            0 => Budget::Off,
-            1 => Budget::Fixed(BusyThreshold::new(rng.below(6) as i32).unwrap()),
-            _ => Budget::Auto(Auto::with_limit(rng.below(2) * WAIT_NS_DEFAULT, 1 + rng.below(6) as u32)),
-        };
-        let mut queue = Joining::new(RULES, 1 + rng.below(12) as u32, budget);
-        let (mut now, mut leaving) = (T, Leaving::default());
-        let mut flying: Vec<(DeviceOp, u64, u64)> = Vec::new();
-        let mut inside = BTreeSet::new();
-        for id in 0..600 {
-            now = now + rng.below(100_000);
-            let calm = id >= 500;
-            match rng.below(100) {
-                0..55 if !calm => {
-                    inside.insert(id);
-                    queue.arrive(any_io(&mut rng, id, now));
-                }
-                55..56 if !calm && rng.chance(4) => {
-                    let mut out = Vec::new();
-                    queue.take_all(&mut out);
-                    assert!(out.iter().all(|io| inside.remove(&io.id.0)) && inside.is_empty());
-                }
-                _ if !flying.is_empty() => {
-                    let (op, offset, len) = flying.swap_remove(rng.below(flying.len() as u64) as usize);
-                    queue.complete(now, op, offset, len);
-                }
-                _ => {}
-            }
-            if rng.chance(2) || calm {
-                queue.dispatch(now, &mut leaving);
-                assert!(queue.is_empty() || queue.in_flight() > 0, "seed {seed}: stuck");
-            }
-            for command in &leaving.commands {
-                for id in check_command(&RULES, &leaving, command) {
-                    assert!(inside.remove(&id.0), "left twice: {id:?}");
-                }
-                let op = leaving.members[command.members.start].op;
-                flying.push((op, command.offset, command.len));
-            }
-            leaving.clear();
-            assert_eq!(queue.in_flight() as usize, flying.len());
-            match queue.budget() {
-                Budget::Off => {}
-                Budget::Fixed(fixed) if fixed.threshold() == 0 => {}
-                Budget::Fixed(fixed) => assert_eq!(fixed.counter(), flying.len() as i64),
-                Budget::Auto(auto) => assert_eq!(auto.in_flight() as usize, flying.len()),
-            }
-            for &chain in queue.runs.values() {
-                assert!(is_run(&flying, &queue.chains.get(chain).shape), "seed {seed}: waits for nobody");
-            }
-        }
-        assert!(inside.is_empty() && queue.is_empty(), "seed {seed}: {inside:?}");
-        held += queue.counters().held;
-    }
-    assert!(held > 1000, "{held}");
 }
 
 /// The slow twin: lists of I/Os, and of those that fit the youngest.
@@ -187,19 +126,24 @@ fn it_joins_as_its_slow_twin_does() {
         let mut rng = Rng::new(seed);
         let bounds = Bounds { max_bytes: 6 * BLOCK, max_segments: 5, boundary: 16 * BLOCK };
         let rules = Rules { bounds, variant: Variant::Braid };
-        let mut queue = Joining::new(rules, 1000, Budget::Off);
+        let mut queue = deep(rules, 1000, Budget::Off);
         let mut twin: Vec<Vec<Waiting>> = Vec::new();
         for id in 0..60 {
             let io = any_io(&mut rng, id, T + u64::from(id));
             queue.arrive(io);
-            submit_slowly(&mut twin, &rules, io);
+            submit_slowly(&mut twin, &rules, Waiting { class: io.class.fitting(io.op), ..io });
         }
-        let mut leaving = Leaving::default();
-        queue.dispatch(T, &mut leaving);
         let mut commands: Vec<Vec<u32>> = Vec::new();
-        for command in &leaving.commands {
-            commands.push(check_command(&rules, &leaving, command).iter().map(|id| id.0).collect());
+        while !queue.is_empty() {
+            let mut leaving = Leaving::default();
+            queue.turn(T, &mut leaving);
+            for command in &leaving.commands {
+                commands.push(check_command(&rules, &leaving, command).iter().map(|id| id.0).collect());
+                let op = leaving.members[command.members.start].op;
+                queue.complete(T, command.class, op, command.offset, command.len);
+            }
         }
+        commands.sort_by_key(|ids| ids.iter().min().copied());
         let mut expected: Vec<Vec<u32>> =
             twin.iter().map(|request| request.iter().map(|io| io.id.0).collect()).collect();
         expected.sort_by_key(|ids| ids.iter().min().copied());
@@ -212,7 +156,7 @@ fn it_joins_as_its_slow_twin_does() {
 /// A request's creation is the place of its list among the lists; joining keeps that of the front one.
 fn submit_slowly(twin: &mut Vec<Vec<Waiting>>, rules: &Rules, io: Waiting) {
     let plain = |io: &Waiting| matches!(io.op, DeviceOp::Read | DeviceOp::Write { .. }) && io.mergeable;
-    let way = |io: &Waiting| io.op == DeviceOp::Read;
+    let way = |io: &Waiting| (io.op == DeviceOp::Read, io.class);
     let start = |request: &Vec<Waiting>| request[0].offset;
     let end = |request: &Vec<Waiting>| request[request.len() - 1].offset + request[request.len() - 1].len;
     let fits = |a: &Vec<Waiting>, b: &Vec<Waiting>| {

@@ -1,0 +1,314 @@
+//! What waits of one class: joined by place, and in two lines.
+//!
+//! ```text
+//!   arrive:    joined by place to what waits, at either end; otherwise a request of its own
+//!
+//!              free     is alone, or cannot grow: leaves as soon as the class may
+//!              run      touches a command of its class and direction in flight, and can grow: asks the budget
+//!
+//!   a run becomes free when its neighbour completes or when it is full;
+//!   a free request becomes a run when a neighbour leaves before it
+//! ```
+//!
+//! Nothing is sorted and nothing is walked: each step is a few look-ups in ordered maps. An I/O that waits by itself
+//! is in none of them.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::{Counters, How};
+use crate::queue::budget::Neighbours;
+use crate::queue::chains::{Chain, ChainId, Chains};
+use crate::queue::index::Index;
+use crate::queue::limits::LbaOrder;
+use crate::queue::merge::{Fit, Shape};
+use crate::queue::waiting::{Command, Leaving, Waiting};
+use crate::request::DeviceOp;
+use crate::units::Instant;
+
+/// Arrival slots are 2^29 ns.
+const SLOT_SHIFT: u32 = 29;
+
+/// Time or slot of arrival, offset, order of creation.
+type Key = (u64, u64, u64);
+
+pub(super) struct Lane {
+    /// By arrival, not by place.
+    fifo: bool,
+    /// All there is, when there is one I/O.
+    lone: Option<Waiting>,
+    chains: Chains,
+    /// Reads, writes; what never joins is in none.
+    index: [Index; 2],
+    /// In the order of the class.
+    free: BTreeMap<Key, ChainId>,
+    /// By arrival in every class: what is held is held for a time.
+    runs: BTreeMap<Key, ChainId>,
+    /// Edges of this class's commands in flight, while the budget looks at them.
+    flying: Neighbours,
+}
+
+impl Lane {
+    pub(super) fn new(fifo: bool) -> Lane {
+        Lane {
+            fifo,
+            lone: None,
+            chains: Chains::default(),
+            index: [Index::default(), Index::default()],
+            free: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            flying: Neighbours::default(),
+        }
+    }
+
+    // ---- what happens ----------------------------------------------------------------------------------------------
+
+    /// An I/O joins the lane.
+    pub(super) fn arrive(&mut self, how: &How, io: Waiting, counters: &mut Counters) {
+        if self.lone.is_none() && self.chains.len() == 0 {
+            self.lone = Some(io);
+            return;
+        }
+        if let Some(lone) = self.lone.take() {
+            self.start(how, lone);
+        }
+        self.join(how, io, counters);
+    }
+
+    /// The next request leaves. There is one; of runs only if `runs_go`.
+    pub(super) fn leave(&mut self, how: &How, last_offset: u64, runs_go: bool, leaving: &mut Leaving) {
+        let (op, offset, len);
+        if let Some(io) = self.lone.take() {
+            (op, offset, len) = (io.op, io.offset, io.len);
+            let members = leaving.members.len()..leaving.members.len() + 1;
+            leaving.members.push(io);
+            leaving.commands.push(Command { class: io.class, offset, len, members });
+        } else {
+            let id = self.next(how, last_offset, runs_go).expect("the lane has somebody who may go");
+            let shape = self.chains.get(id).shape;
+            (op, offset, len) = (shape.op, shape.offset, shape.len);
+            self.unplace(how, id);
+            self.chains.leave(id, leaving);
+        }
+        if how.tracks {
+            self.flying.add(op, offset, len);
+            self.place_neighbours(how, op, offset, len);
+        }
+    }
+
+    /// A command of this class came back.
+    pub(super) fn completed(&mut self, how: &How, op: DeviceOp, offset: u64, len: u64) {
+        if how.tracks {
+            self.flying.remove(op, offset, len);
+            self.place_neighbours(how, op, offset, len);
+        }
+    }
+
+    /// Everything that waits, in no order.
+    pub(super) fn take_all(&mut self, out: &mut Vec<Waiting>) {
+        out.extend(self.lone.take());
+        for line in [&mut self.free, &mut self.runs] {
+            for &id in line.values() {
+                self.chains.take(id, out);
+            }
+            line.clear();
+        }
+        self.index.iter_mut().for_each(Index::clear);
+    }
+
+    /// Other rules from now on. What is joined stays joined.
+    pub(super) fn sort_anew(&mut self, how: &How) {
+        if !how.tracks {
+            self.flying.clear();
+        }
+        self.index.iter_mut().for_each(Index::clear);
+        let (free, runs) = (core::mem::take(&mut self.free), core::mem::take(&mut self.runs));
+        for id in free.into_values().chain(runs.into_values()) {
+            self.place(how, id);
+        }
+    }
+
+    // ---- what there is ---------------------------------------------------------------------------------------------
+
+    /// Somebody waits who is no run.
+    pub(super) fn has_free(&self, how: &How) -> bool {
+        match &self.lone {
+            Some(io) => !self.grows(how, &Shape::from(io)),
+            None => !self.free.is_empty(),
+        }
+    }
+
+    /// When the oldest run arrived, if there is one.
+    pub(super) fn oldest_run(&self, how: &How) -> Option<Instant> {
+        match &self.lone {
+            Some(io) => self.grows(how, &Shape::from(io)).then_some(io.arrived),
+            None => self.runs.first_key_value().map(|(key, _)| Instant(key.0)),
+        }
+    }
+
+    /// Runs, as chains.
+    #[cfg(test)]
+    pub(super) fn runs(&self) -> impl Iterator<Item = Shape> {
+        self.runs.values().map(|&id| self.chains.get(id).shape)
+    }
+
+    /// Nothing is known to be in flight.
+    #[cfg(test)]
+    pub(super) fn knows_nothing_in_flight(&self) -> bool {
+        self.flying.is_empty()
+    }
+
+    // ---- how it is done --------------------------------------------------------------------------------------------
+
+    /// Of the next free request and the oldest run the older one.
+    fn next(&self, how: &How, last_offset: u64, runs_go: bool) -> Option<ChainId> {
+        let free = self.next_free(how, last_offset);
+        let run = self.runs.first_key_value().map(|(_, &id)| id).filter(|_| runs_go);
+        let (Some(a), Some(b)) = (free, run) else { return free.or(run) };
+        Some(if by_age(self.chains.get(b)) < by_age(self.chains.get(a)) { b } else { a })
+    }
+
+    /// Of a class by place the first at or after the end of the last command, among those of the oldest slot; the rule
+    /// of the [`zfs`](crate::queue::zfs) queue.
+    fn next_free(&self, how: &How, last_offset: u64) -> Option<ChainId> {
+        let (&(slot, offset, _), &first) = self.free.first_key_value()?;
+        let ahead = match how.order {
+            _ if self.fifo || offset >= last_offset => None,
+            LbaOrder::Offset => self.free.range((0, last_offset, 0)..).next(),
+            LbaOrder::Slot => self.free.range((slot, last_offset, 0)..=(slot, u64::MAX, u64::MAX)).next(),
+        };
+        Some(ahead.map_or(first, |(_, &id)| id))
+    }
+
+    fn join(&mut self, how: &How, io: Waiting, counters: &mut Counters) {
+        let shape = Shape::from(&io);
+        let Some(way) = direction(io.op).filter(|_| how.rules.joinable(&shape)) else {
+            return self.start(how, io);
+        };
+        let back = self.index[way].ending_at(io.offset);
+        let front = self.index[way].starting_at(io.end());
+        match (back, front) {
+            (Some(id), _) if self.fits(how, id, &shape, Fit::Back) => {
+                counters.merged_back += 1;
+                self.change(how, id, |chains| chains.append(id, io));
+                if let Some(next) = front {
+                    self.close_gap(how, id, next, counters);
+                }
+            }
+            (_, Some(id)) if self.fits(how, id, &shape, Fit::Front) => {
+                counters.merged_front += 1;
+                // What ends here did not take the I/O, so it does not take the longer request either.
+                self.change(how, id, |chains| chains.prepend(id, io));
+            }
+            _ => self.start(how, io),
+        }
+    }
+
+    fn fits(&mut self, how: &How, id: ChainId, io: &Shape, wanted: Fit) -> bool {
+        let chain = self.chains.get(id);
+        let fit = how.rules.fit(&chain.shape, io);
+        if fit == Fit::Full && self.runs.remove(&by_age(chain)).is_some() {
+            // What would have made it grow does not fit: there is nothing to wait for.
+            self.free.insert(self.key(how, chain), id);
+        }
+        fit == wanted
+    }
+
+    /// Joins two requests if they fit.
+    fn close_gap(&mut self, how: &How, front: ChainId, back: ChainId, counters: &mut Counters) {
+        if how.rules.fit(&self.chains.get(front).shape, &self.chains.get(back).shape) == Fit::Back {
+            counters.joined += 1;
+            self.unplace(how, back);
+            self.change(how, front, |chains| chains.join(front, back));
+        }
+    }
+
+    fn start(&mut self, how: &How, io: Waiting) {
+        let id = self.chains.start(io);
+        self.place(how, id);
+    }
+
+    fn change(&mut self, how: &How, id: ChainId, change: impl FnOnce(&mut Chains)) {
+        self.unplace(how, id);
+        change(&mut self.chains);
+        self.place(how, id);
+    }
+
+    fn place(&mut self, how: &How, id: ChainId) {
+        let chain = self.chains.get(id);
+        if let Some(way) = direction(chain.shape.op).filter(|_| how.rules.joinable(&chain.shape)) {
+            self.index[way].insert(id, chain);
+        }
+        if self.grows(how, &chain.shape) {
+            self.runs.insert(by_age(chain), id);
+        } else {
+            self.free.insert(self.key(how, chain), id);
+        }
+    }
+
+    fn unplace(&mut self, how: &How, id: ChainId) {
+        let chain = self.chains.get(id);
+        if let Some(way) = direction(chain.shape.op).filter(|_| how.rules.joinable(&chain.shape)) {
+            self.index[way].remove(chain);
+        }
+        if self.free.remove(&self.key(how, chain)).is_none() {
+            self.runs.remove(&by_age(chain));
+        }
+    }
+
+    /// What is in flight changed at the edges of `[offset, offset + len)`: what waits beside it may be a run now, or
+    /// none any more.
+    fn place_neighbours(&mut self, how: &How, op: DeviceOp, offset: u64, len: u64) {
+        let Some(way) = direction(op) else { return };
+        let Lane { fifo, chains, index, free, runs, flying, .. } = self;
+        for id in index[way].all_starting_at(offset.saturating_add(len)).chain(index[way].all_ending_at(offset)) {
+            let chain = chains.get(id);
+            let (grows, key, age) = (how.grows(flying, &chain.shape), how.key(*fifo, chain), by_age(chain));
+            if grows && free.remove(&key).is_some() {
+                runs.insert(age, id);
+            } else if !grows && runs.remove(&age).is_some() {
+                free.insert(key, id);
+            }
+        }
+    }
+
+    fn grows(&self, how: &How, shape: &Shape) -> bool {
+        how.grows(&self.flying, shape)
+    }
+
+    fn key(&self, how: &How, chain: &Chain) -> Key {
+        how.key(self.fifo, chain)
+    }
+}
+
+impl How {
+    /// It continues a command in flight, and more may join it.
+    fn grows(&self, flying: &Neighbours, shape: &Shape) -> bool {
+        self.tracks
+            && self.rules.joinable(shape)
+            && !self.rules.is_full(shape)
+            && flying.touches(shape.op, shape.offset, shape.len)
+    }
+
+    /// Place in the line of those that are free.
+    fn key(&self, fifo: bool, chain: &Chain) -> Key {
+        match self.order {
+            _ if fifo => by_age(chain),
+            LbaOrder::Offset => (0, chain.shape.offset, chain.seq),
+            LbaOrder::Slot => (chain.arrived.0 >> SLOT_SHIFT, chain.shape.offset, chain.seq),
+        }
+    }
+}
+
+/// When the oldest I/O of a request arrived, and the order of creation.
+fn by_age(chain: &Chain) -> Key {
+    (chain.arrived.0, 0, chain.seq)
+}
+
+fn direction(op: DeviceOp) -> Option<usize> {
+    match op {
+        DeviceOp::Read => Some(0),
+        DeviceOp::Write { .. } => Some(1),
+        DeviceOp::Flush | DeviceOp::Discard | DeviceOp::WriteZeroes => None,
+    }
+}

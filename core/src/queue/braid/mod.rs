@@ -1,0 +1,361 @@
+//! braid's own queue: classes, joining and budget in one.
+//!
+//! ```text
+//!                 +--> lane of sync_read    free | runs --+
+//!   arrive -------+--> lane of sync_write   free | runs --+--> turn:  which class     selection
+//!     (joins)     +--> ...                                |           which request   the older of the two heads
+//!                 +--> lane of rebuild      free | runs --+           may it go       budget, runs only
+//! ```
+//!
+//! **The door.** Any number of [`arrive`](BraidQueue::arrive), [`complete`](BraidQueue::complete) and changes of rules,
+//! then one [`turn`](BraidQueue::turn). What came between two turns meets before anything of it leaves.
+//!
+//! **Classes.** The choice is that of OpenZFS ([`selection`](super::selection)): minimum in turn, maximum by priority,
+//! background by credit, and a floor under it. A class takes part as long as somebody of it may go: one that has
+//! nothing but runs that the budget holds is passed over, and neither its turn nor credit is spent.
+//!
+//! **Joins stay within a class**, unlike in OpenZFS, where neighbours of any class ride along for free. A client's read
+//! never waits in a scrub's request for the scrub's turn, and a scrub's read never makes a client's command longer. It
+//! costs little: where both want the same place at the same time, one command more. For the same reason only a
+//! command of its own class in flight makes a request a run.
+//!
+//! **Order.** Classes that somebody waits for go by arrival. The others go by place within slots of 0.54 s, as in
+//! OpenZFS since 2.2: a scrub submits in that order anyway, but pages of a checkpoint and write-back come as they come,
+//! and on a disk each step back costs a seek. Whoever extends a run goes by arrival in every class, since it is held
+//! for a time.
+//!
+//! **Limits of a command** are the lesser of what the device takes ([`Rules`]) and what the settings say. Gaps between
+//! reads are not bridged: that needs scratch memory at the host, and a command would cover bytes that none of its
+//! members asks for. `read_gap_limit` and `write_gap_limit` say nothing here, and an optional I/O is done as any
+//! other.
+//!
+//! **Promises.** Every I/O that arrives leaves once: as a member of a command or through
+//! [`take_all`](BraidQueue::take_all). Once the tables have grown, nothing is allocated but nodes of ordered maps. An
+//! I/O that waits by itself in its class costs a look at the limits, and no map is touched.
+
+mod lane;
+#[cfg(test)]
+mod tests;
+
+use alloc::vec::Vec;
+
+use super::budget::{Budget, Verdict};
+use super::class::Class;
+use super::limits::{Dirty, LbaOrder, QueueSettings};
+use super::merge::Rules;
+use super::selection::{Mask, Obstacle, Selection, bits};
+use super::waiting::{Leaving, Waiting};
+use crate::request::DeviceOp;
+use crate::units::Instant;
+use lane::Lane;
+
+/// What happened so far.
+///
+/// Those of the second half say why somebody waits, and count classes: one each at the end of a turn that leaves
+/// somebody of that class behind for that reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// I/Os appended to a waiting request.
+    pub merged_back: u64,
+    /// I/Os put before a waiting request.
+    pub merged_front: u64,
+    /// Waiting requests that became one when the gap between them closed.
+    pub joined: u64,
+    /// Commands that left.
+    pub dispatched: u64,
+    /// Commands of those that the floor under background work let go.
+    pub floor: u64,
+
+    /// The budget said "hold" to its runs, or, when it knows no runs, to everybody (counted once).
+    pub held: u64,
+    /// `max_active` commands were on the device.
+    pub depth_reached: u64,
+    /// The class had its maximum.
+    pub class_reached: u64,
+    /// It was background work without credit, or too soon after the last client.
+    pub no_credit: u64,
+}
+
+/// The queue of one device. See the [module](self).
+pub struct BraidQueue {
+    selection: Selection,
+    rules: Rules,
+    budget: Budget,
+    how: How,
+    lanes: [Lane; Class::COUNT],
+    /// I/Os by class.
+    queued: [u32; Class::COUNT],
+    /// One bit for each class that has some.
+    waiting: Mask,
+    last_offset: u64,
+    /// The latest moment it was told.
+    now: Instant,
+    wake_at: Option<Instant>,
+    counters: Counters,
+}
+
+/// What lanes have to know.
+struct How {
+    /// Limits of device and settings.
+    rules: Rules,
+    order: LbaOrder,
+    /// The budget asks what is a run.
+    tracks: bool,
+}
+
+/// Whom the budget holds in this turn. It only grows: commands do not come back during a turn.
+#[derive(Default)]
+struct Held {
+    /// Classes whose runs stay.
+    runs: Mask,
+    until: Option<Instant>,
+}
+
+impl BraidQueue {
+    /// An empty queue of an idle device.
+    #[must_use]
+    pub fn new(settings: QueueSettings, rules: Rules, budget: Budget) -> BraidQueue {
+        BraidQueue {
+            how: How::new(&settings, rules, &budget),
+            selection: Selection::new(settings),
+            rules,
+            budget,
+            lanes: Class::ALL.map(|class| Lane::new(class.is_fifo())),
+            queued: [0; Class::COUNT],
+            waiting: 0,
+            last_offset: 0,
+            now: Instant(0),
+            wake_at: None,
+            counters: Counters::default(),
+        }
+    }
+
+    // ---- what happens ----------------------------------------------------------------------------------------------
+
+    /// An I/O joins the queue. A class that its operation cannot have is put right first
+    /// ([`Class::fitting`]); the members of commands carry that.
+    pub fn arrive(&mut self, io: Waiting) {
+        let class = io.class.fitting(io.op);
+        self.selection.arrived(io.arrived, self.waiting, class);
+        self.waiting |= bit(class);
+        self.queued[class.index()] += 1;
+        self.lanes[class.index()].arrive(&self.how, Waiting { class, ..io }, &mut self.counters);
+    }
+
+    /// Everything that may go leaves.
+    pub fn turn(&mut self, now: Instant, leaving: &mut Leaving) {
+        self.now = self.now.max(now);
+        let mut held = Held::default();
+        let open = loop {
+            let open = self.open(now, &mut held);
+            let Some(class) = self.selection.choose(now, open) else { break open };
+            self.leave(now, class, held.runs & bit(class) == 0, leaving);
+        };
+        for class in bits(open) {
+            match self.selection.obstacle(class) {
+                Obstacle::Depth => self.counters.depth_reached += 1,
+                Obstacle::Maximum => self.counters.class_reached += 1,
+                Obstacle::Credit => self.counters.no_credit += 1,
+            }
+        }
+        // Of those that the budget holds the floor could let nobody go.
+        self.wake_at = earlier(held.until, self.selection.wake_at(open));
+    }
+
+    /// The command `[offset, offset + len)` came back, with success or not; `class` is
+    /// [`Command::class`](super::waiting::Command::class). A [`turn`](Self::turn) follows. Panics when no command of
+    /// that class is in flight.
+    pub fn complete(&mut self, now: Instant, class: Class, op: DeviceOp, offset: u64, len: u64) {
+        self.now = self.now.max(now);
+        self.selection.completed(class);
+        self.budget.completed(now, len);
+        self.lanes[class.index()].completed(&self.how, op, offset, len);
+    }
+
+    /// The device is gone: everything that has not left, oldest first. Commands in flight still have to
+    /// [`complete`](Self::complete).
+    pub fn take_all(&mut self, out: &mut Vec<Waiting>) {
+        let start = out.len();
+        self.lanes.iter_mut().for_each(|lane| lane.take_all(out));
+        out[start..].sort_by_key(|io| io.arrived);
+        self.queued = [0; Class::COUNT];
+        self.waiting = 0;
+        self.wake_at = None;
+    }
+
+    // ---- rules, each followed by a turn ----------------------------------------------------------------------------
+
+    /// Other limits and pace from now on; what is active stays, and what is joined stays joined.
+    pub fn configure(&mut self, settings: QueueSettings) {
+        self.selection.configure(settings);
+        self.sort_anew();
+    }
+
+    /// Another device's limits from now on.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.rules = rules;
+        self.sort_anew();
+    }
+
+    /// Another budget from now on; what is in flight counts against it. If the one before did not look at runs, the
+    /// first to be held are those that continue what leaves from now on.
+    pub fn set_budget(&mut self, mut budget: Budget) {
+        budget.take_over(self.now, self.active_total());
+        self.budget = budget;
+        self.sort_anew();
+    }
+
+    /// How much the pool has to write, which moves the maximum of asynchronous writes; `None` when nobody knows.
+    pub fn set_dirty(&mut self, dirty: Option<Dirty>) {
+        self.selection.set_dirty(dirty);
+    }
+
+    // ---- what there is ---------------------------------------------------------------------------------------------
+
+    /// When to [`turn`](Self::turn) if nothing happens before, as of the last turn: what the budget holds, or the floor
+    /// under background work.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Instant> {
+        self.wake_at
+    }
+
+    /// Its limits and pace.
+    #[must_use]
+    pub fn settings(&self) -> &QueueSettings {
+        self.selection.settings()
+    }
+
+    /// The budget as it is.
+    #[must_use]
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Commands of a class on the device.
+    #[must_use]
+    pub fn active(&self, class: Class) -> u32 {
+        self.selection.active(class)
+    }
+
+    /// Commands on the device.
+    #[must_use]
+    pub fn active_total(&self) -> u32 {
+        self.selection.active_total()
+    }
+
+    /// Interactive commands on the device.
+    #[must_use]
+    pub fn active_interactive(&self) -> u32 {
+        self.selection.active_interactive()
+    }
+
+    /// I/Os of a class that wait.
+    #[must_use]
+    pub fn queued(&self, class: Class) -> u32 {
+        self.queued[class.index()]
+    }
+
+    /// Nobody waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
+    /// End of the command that left last, flushes aside; 0 before the first.
+    #[must_use]
+    pub fn last_offset(&self) -> u64 {
+        self.last_offset
+    }
+
+    /// Background commands that are paid for, or background completions since somebody waited.
+    #[must_use]
+    pub fn credit(&self) -> u64 {
+        self.selection.credit()
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        Counters { floor: self.selection.floors(), ..self.counters }
+    }
+
+    // ---- how it is done --------------------------------------------------------------------------------------------
+
+    /// The classes that have somebody whom the budget lets go.
+    fn open(&mut self, now: Instant, held: &mut Held) -> Mask {
+        // At the depth of the device it is not asked: a completion comes first.
+        if self.waiting == 0 || self.selection.is_full() {
+            return self.waiting;
+        }
+        let depth = self.selection.active_total();
+        if let Verdict::Hold { until } = self.budget.may_go(now, depth, false, now) {
+            self.counters.held += 1;
+            held.until = earlier(held.until, Some(until));
+            return 0;
+        }
+        if !self.how.tracks {
+            return self.waiting;
+        }
+        let mut open = self.waiting;
+        for class in bits(self.waiting) {
+            let lane = &self.lanes[class.index()];
+            if held.runs & bit(class) == 0
+                && let Some(arrived) = lane.oldest_run(&self.how)
+                && let Verdict::Hold { until } = self.budget.may_go(now, depth, true, arrived)
+            {
+                // All runs of the class are asked the same but for their age, and this was the oldest.
+                self.counters.held += 1;
+                held.runs |= bit(class);
+                held.until = earlier(held.until, Some(until));
+            }
+            if held.runs & bit(class) != 0 && !lane.has_free(&self.how) {
+                open &= !bit(class);
+            }
+        }
+        open
+    }
+
+    fn leave(&mut self, now: Instant, class: Class, runs_go: bool, leaving: &mut Leaving) {
+        let lane = &mut self.lanes[class.index()];
+        lane.leave(&self.how, self.last_offset, runs_go, leaving);
+        let Some(command) = leaving.commands.last() else { return };
+        let members = command.members.len() as u32;
+        if leaving.members[command.members.start].op != DeviceOp::Flush {
+            self.last_offset = command.offset.saturating_add(command.len);
+        }
+        let queued = &mut self.queued[class.index()];
+        *queued -= members;
+        if *queued == 0 {
+            self.waiting &= !bit(class);
+        }
+        self.selection.started(now, class);
+        self.budget.issued(now);
+        self.counters.dispatched += 1;
+    }
+
+    fn sort_anew(&mut self) {
+        self.how = How::new(self.selection.settings(), self.rules, &self.budget);
+        self.lanes.iter_mut().for_each(|lane| lane.sort_anew(&self.how));
+    }
+}
+
+impl How {
+    fn new(settings: &QueueSettings, rules: Rules, budget: &Budget) -> How {
+        let mut rules = rules;
+        let bounds = &mut rules.bounds;
+        bounds.max_bytes = bounds.max_bytes.min(settings.aggregation_limit());
+        bounds.max_segments = bounds.max_segments.min(settings.max_segments());
+        How { rules, order: settings.lba_order(), tracks: budget.looks_at_runs() }
+    }
+}
+
+const fn bit(class: Class) -> Mask {
+    1 << class.index()
+}
+
+fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        _ => a.or(b),
+    }
+}

@@ -1,0 +1,357 @@
+//! Rows carry the numbers of the decision table of the vdev queue. An arrival here is a batch of one: the queue turns
+//! after it. A turn lets everything go that may, an arrival in the source one command at most; in these rows the two
+//! come to the same.
+
+use alloc::vec;
+
+use super::*;
+use crate::queue::budget::{Auto, BusyThreshold, RERUN_NS, WAIT_NS_DEFAULT};
+use crate::units::{IoId, KIB, MIB};
+use Class::{AsyncRead, AsyncWrite, Initializing, Rebuild, Removal, Scrub, SyncRead, SyncWrite, Trim};
+
+const MS: u64 = 1_000_000;
+
+/// A queue and a row's words for it. All I/Os are far from each other.
+struct Row {
+    queue: BraidQueue,
+    now: Instant,
+    next: u32,
+    /// On the device: class, operation and place.
+    flying: Vec<(Class, DeviceOp, u64)>,
+}
+
+impl Row {
+    fn new(generation: Generation, settings: &[(&str, &str)]) -> Self {
+        let mut all = QueueSettings::new(generation, true);
+        settings.iter().for_each(|(name, value)| all.set(name, value).expect(name));
+        Row { queue: BraidQueue::new(all, RULES, Budget::Off), now: Instant(0), next: 0, flying: vec![] }
+    }
+
+    fn published() -> Self {
+        Row::new(Generation::V2_0_1, &[])
+    }
+
+    fn io(&mut self, class: Class) -> Waiting {
+        self.next += 1;
+        let op = match class {
+            SyncWrite | AsyncWrite | Initializing => DeviceOp::Write { fua: false },
+            Trim => DeviceOp::Discard,
+            _ => DeviceOp::Read,
+        };
+        let place = u64::from(self.next) * 100 * MIB;
+        Waiting { class, op, arrived: self.now, ..read(self.next, place, 4 * KIB) }
+    }
+
+    /// So many wait, and nothing starts yet.
+    fn wait(&mut self, class: Class, n: u32) {
+        for _ in 0..n {
+            let io = self.io(class);
+            self.queue.arrive(io);
+        }
+    }
+
+    /// A turn; the classes of what starts.
+    fn issue(&mut self) -> Vec<Class> {
+        let mut leaving = Leaving::default();
+        self.queue.turn(self.now, &mut leaving);
+        let started = leaving.commands.iter().zip(&leaving.members);
+        self.flying.extend(started.map(|(command, io)| (command.class, io.op, io.offset)));
+        leaving.commands.iter().map(|command| command.class).collect()
+    }
+
+    fn arrive(&mut self, class: Class) -> Vec<Class> {
+        self.wait(class, 1);
+        self.issue()
+    }
+
+    fn complete(&mut self, class: Class) -> Vec<Class> {
+        let at = self.flying.iter().position(|flying| flying.0 == class).expect("one is active");
+        let (class, op, offset) = self.flying.remove(at);
+        self.queue.complete(self.now, class, op, offset, 4 * KIB);
+        self.issue()
+    }
+
+    /// Interactive commands active, and credit.
+    fn credit(&self) -> (u32, u64) {
+        (self.queue.active_interactive(), self.queue.credit())
+    }
+}
+
+#[test]
+fn row_3_1_a_scrub_on_an_idle_device_speeds_up() {
+    let mut row = Row::published();
+    row.wait(Scrub, 20);
+    assert_eq!(row.issue(), [Scrub]);
+    let mut counts = vec![];
+    for i in 1..=7 {
+        assert_eq!(row.queue.active(Scrub), if i <= 5 { 1 } else { 3 });
+        counts.push(row.complete(Scrub).len());
+    }
+    assert_eq!(counts, [1, 1, 1, 1, 3, 1, 1]);
+}
+
+#[test]
+fn row_3_2_an_interactive_one_stops_it() {
+    let mut row = Row::published();
+    row.wait(Scrub, 30);
+    row.issue();
+    (0..5).for_each(|_| drop(row.complete(Scrub)));
+    assert_eq!((row.queue.active(Scrub), row.queue.credit()), (3, 5));
+    assert_eq!(row.arrive(SyncRead), [SyncRead]);
+    assert_eq!(row.credit(), (1, 1));
+    assert_eq!([row.complete(Scrub).len(), row.complete(Scrub).len(), row.complete(Scrub).len()], [0, 0, 1]);
+    assert_eq!(row.credit(), (1, 0));
+    assert_eq!(row.complete(SyncRead), []);
+    assert_eq!((row.credit(), row.queue.active(Scrub)), ((0, 0), 1));
+}
+
+#[test]
+fn row_3_3_credit_is_spent_and_then_it_is_blocked() {
+    let mut row = Row::published();
+    assert_eq!([row.arrive(Scrub), row.arrive(SyncRead), row.arrive(SyncRead)], [[Scrub], [SyncRead], [SyncRead]]);
+    row.wait(Scrub, 30);
+    assert_eq!((row.credit(), row.queue.active(Scrub)), ((2, 1), 1));
+    assert_eq!(row.complete(Scrub), [Scrub]);
+    assert_eq!(row.credit(), (2, 0));
+    assert_eq!(row.complete(SyncRead), []);
+    assert_eq!(row.credit(), (1, 5));
+    for left in [4, 3, 2, 1, 0] {
+        assert_eq!(row.complete(Scrub), [Scrub]);
+        assert_eq!(row.credit(), (1, left));
+    }
+    let before = row.queue.counters().no_credit;
+    assert_eq!(row.complete(Scrub), []);
+    assert_eq!(row.issue(), [], "blocked until an interactive event");
+    assert_eq!(row.queue.counters().no_credit - before, 2);
+}
+
+#[test]
+fn row_3_6_the_first_scan_starts_at_the_second_class() {
+    let mut row = Row::new(Generation::V2_0_1, &[("max_active", "5")]);
+    Class::ALL.into_iter().for_each(|class| row.wait(class, 50));
+    assert_eq!(row.issue(), [SyncWrite, AsyncRead, AsyncWrite, Scrub, Trim]);
+    assert_eq!(row.queue.credit(), 0);
+    assert_eq!([Removal, Initializing, Rebuild].map(|class| row.queue.active(class)), [0; 3]);
+    assert_eq!(row.queue.counters().depth_reached, 9, "every class has somebody left");
+}
+
+#[test]
+fn row_3_7_everybody_waits() {
+    let mut row = Row::published();
+    Class::ALL.into_iter().for_each(|class| row.wait(class, 50));
+    row.issue();
+    let active = [10, 10, 3, 10, 1, 0, 0, 2, 0];
+    assert_eq!(Class::ALL.map(|class| row.queue.active(class)), active);
+    assert_eq!(row.queue.active_total(), 36);
+    assert_eq!(Class::ALL.map(|class| row.queue.queued(class)), active.map(|active| 50 - active));
+    let counters = row.queue.counters();
+    assert_eq!((counters.class_reached, counters.no_credit, counters.depth_reached), (5, 4, 0));
+}
+
+#[test]
+fn row_3_8_trim_is_interactive() {
+    let mut row = Row::published();
+    row.wait(Scrub, 10);
+    row.wait(Trim, 1);
+    assert_eq!(row.issue(), [Scrub, Trim]);
+    assert_eq!(row.credit(), (1, 1));
+    assert_eq!(row.issue(), []);
+}
+
+// ------------------------------------------------------------------------------------------------ braid's own
+
+#[test]
+fn a_batch_leaves_at_its_end_as_one_command_up_to_32_mib() {
+    for rotating in [false, true] {
+        let bounds = Bounds { max_bytes: 64 * MIB, max_segments: 1024, boundary: 0 };
+        let rules = Rules { bounds, ..RULES };
+        let mut queue = BraidQueue::new(QueueSettings::new(Generation::Braid, rotating), rules, Budget::Off);
+        let mut leaving = Leaving::default();
+        (0..512).for_each(|i| queue.arrive(read(i, u64::from(i) * 64 * KIB, 64 * KIB)));
+        assert_eq!(queue.queued(SyncRead), 512);
+        queue.turn(T, &mut leaving);
+        assert_eq!((leaving.commands.len(), leaving.commands[0].len), (1, 32 * MIB), "rotating {rotating}");
+        assert_eq!((queue.queued(SyncRead), queue.active(SyncRead)), (0, 1));
+        leaving.clear();
+        // The device's own limit counts when it is less, and the settings' when they are.
+        queue.set_rules(Rules { bounds: Bounds { boundary: 4 * MIB, ..bounds }, ..RULES });
+        (0..512).for_each(|i| queue.arrive(read(i, u64::from(i) * 64 * KIB, 64 * KIB)));
+        queue.turn(T, &mut leaving);
+        assert_eq!((leaving.commands.len(), leaving.commands[0].len), (8, 4 * MIB));
+        leaving.clear();
+        let mut settings = queue.settings().clone();
+        settings.set("aggregation_limit", "0").expect("a size");
+        settings.set("aggregation_limit_non_rotating", "0").expect("a size");
+        queue.configure(settings);
+        (0..8).for_each(|i| queue.arrive(read(i, u64::from(i) * 4 * KIB, 4 * KIB)));
+        queue.turn(T, &mut leaving);
+        assert_eq!(leaving.commands.len(), 8, "nothing joins");
+    }
+}
+
+#[test]
+fn neighbours_of_two_classes_stay_apart() {
+    let mut queue = deep(RULES, 64, Budget::Off);
+    let mut leaving = Leaving::default();
+    for (id, class) in [Scrub, SyncRead, SyncRead, Scrub].into_iter().enumerate() {
+        queue.arrive(Waiting { class, ..read(id as u32, id as u64 * BLOCK, BLOCK) });
+    }
+    // A scrub's read at the same place does not hide the client's neighbour either.
+    queue.arrive(Waiting { class: Scrub, ..read(9, 2 * BLOCK, BLOCK) });
+    queue.arrive(read(4, 3 * BLOCK, BLOCK));
+    queue.turn(T, &mut leaving);
+    let sent: Vec<_> = leaving.commands.iter().map(|c| (c.class, c.offset / BLOCK, c.len / BLOCK)).collect();
+    assert_eq!(sent, [(Scrub, 0, 1), (SyncRead, 1, 3)]);
+}
+
+#[test]
+fn who_is_not_waited_for_goes_by_place_within_a_slot() {
+    const SLOT: u64 = 1 << 29;
+    // order | class | last_offset | place and arrival | order of dispatch
+    let rows: [(&str, Class, u64, &[(u64, u64)], &[u64]); 5] = [
+        ("slot", AsyncRead, 10, &[(5, 0), (20, 1), (12, 2)], &[12, 20, 5]),
+        ("slot", AsyncRead, 10, &[(5, 0), (12, SLOT)], &[5, 12]),
+        ("slot", Scrub, 10, &[(15, 0), (12, SLOT)], &[15, 12]),
+        ("offset", AsyncRead, 10, &[(5, 0), (12, SLOT)], &[12, 5]),
+        ("slot", SyncRead, 10, &[(5, 0), (20, 1), (12, 2)], &[5, 20, 12]),
+    ];
+    for (order, class, last_offset, ios, expected) in rows {
+        let mut row = Row::new(Generation::Braid, &[("max_active", "1"), ("lba_order", order)]);
+        row.queue.last_offset = last_offset * MIB;
+        for &(place, arrived) in ios {
+            let io = row.io(class);
+            row.queue.arrive(Waiting { offset: place * MIB, arrived: Instant(arrived), ..io });
+        }
+        let mut sent = vec![];
+        while !row.queue.is_empty() {
+            row.issue();
+            let (class, op, offset) = row.flying.remove(0);
+            sent.push(offset / MIB);
+            row.queue.complete(row.now, class, op, offset, 4 * KIB);
+        }
+        assert_eq!(sent, expected, "{order} {class:?} {ios:?}");
+    }
+}
+
+#[test]
+fn clients_may_fill_a_fast_device() {
+    for (rotating, most) in [(false, 256), (true, 32)] {
+        for class in [SyncRead, SyncWrite] {
+            let mut row = Row::new(Generation::Braid, &[]);
+            row.queue.configure(QueueSettings::new(Generation::Braid, rotating));
+            row.wait(class, 1_000);
+            assert_eq!(row.issue().len(), most);
+        }
+    }
+    // And no flood of reads keeps writes or background work out.
+    let mut row = Row::new(Generation::Braid, &[]);
+    row.queue.configure(QueueSettings::new(Generation::Braid, false));
+    row.wait(SyncRead, 1_000);
+    assert_eq!(row.issue().len(), 256);
+    row.wait(SyncWrite, 10);
+    row.wait(Scrub, 10);
+    for _ in 0..12 {
+        row.complete(SyncRead);
+    }
+    assert_eq!((row.queue.active(SyncWrite), row.queue.active(Scrub)), (10, 1));
+}
+
+#[test]
+fn a_hung_request_does_not_stop_background_work_for_ever() {
+    let mut row = Row::new(Generation::Braid, &[]);
+    assert_eq!(row.arrive(SyncRead), [SyncRead]);
+    assert_eq!(row.queue.wake_at(), None, "nobody to wake for");
+    row.now = Instant(500 * MS);
+    row.wait(Scrub, 5);
+    row.wait(Rebuild, 5);
+    // The credit of the hung one pays for one; then nothing until the floor.
+    assert_eq!(row.issue(), [Scrub]);
+    assert_eq!((row.complete(Scrub), row.credit()), (vec![], (1, 0)));
+    let floor = Instant(600 * MS);
+    assert_eq!(row.queue.wake_at(), Some(floor));
+    row.now = Instant(floor.0 - 1);
+    assert_eq!((row.issue(), row.queue.counters().floor), (vec![], 0));
+    row.now = floor;
+    assert_eq!((row.issue(), row.credit()), (vec![Scrub], (1, 0)), "one, and the credit does not go below zero");
+    assert_eq!(row.queue.wake_at(), None, "not while one is active");
+    row.complete(Scrub);
+    row.now = Instant(700 * MS);
+    assert_eq!(row.issue(), [Rebuild], "background classes take turns at it");
+    assert_eq!(row.queue.counters().floor, 2);
+}
+
+#[test]
+fn a_class_that_has_only_held_runs_loses_neither_its_turn_nor_the_floor() {
+    let auto = Budget::Auto(Auto::with_limit(WAIT_NS_DEFAULT, 1));
+    let mut settings = QueueSettings::new(Generation::Braid, true);
+    settings.set("background_floor", "1us").expect("a time");
+    let mut queue = BraidQueue::new(settings, RULES, auto);
+    let scrub = |id: u32, arrived| Waiting { class: Scrub, arrived, ..read(id, u64::from(id) * BLOCK, BLOCK) };
+    let turn = |queue: &mut BraidQueue, now: Instant| {
+        let mut leaving = Leaving::default();
+        queue.turn(now, &mut leaving);
+        leaving.commands.iter().map(|c| (c.class, c.offset / BLOCK, c.len / BLOCK)).collect::<Vec<_>>()
+    };
+    queue.arrive(read(500, 500 * BLOCK, BLOCK));
+    assert_eq!(turn(&mut queue, T), [(SyncRead, 500, 1)]);
+    queue.arrive(scrub(10, T));
+    assert_eq!(turn(&mut queue, T), [(Scrub, 10, 1)], "by the credit of the first one");
+    queue.arrive(scrub(11, T));
+    queue.arrive(read(100, 100 * BLOCK, BLOCK));
+    queue.arrive(scrub(12, T));
+    assert_eq!(turn(&mut queue, T), [(SyncRead, 100, 1)], "the scrub continues itself and waits");
+    assert_eq!((queue.counters().held, queue.queued(Scrub)), (1, 2));
+    assert_eq!(queue.wake_at(), Some(T + WAIT_NS_DEFAULT), "and nothing wakes in vain before");
+    queue.complete(T, Scrub, DeviceOp::Read, 10 * BLOCK, BLOCK);
+    assert_eq!(turn(&mut queue, T), [], "nothing to wait for, but no credit");
+    assert_eq!(queue.wake_at(), Some(T + 1_000), "the floor is next");
+    assert_eq!(turn(&mut queue, T + 1_000), [(Scrub, 11, 2)]);
+}
+
+#[test]
+fn a_new_budget_counts_what_is_in_flight() {
+    let mut queue = deep(RULES, 64, Budget::Off);
+    let mut leaving = Leaving::default();
+    (0..4).for_each(|i| queue.arrive(read(i, u64::from(i) * MIB, BLOCK)));
+    queue.turn(T, &mut leaving);
+    assert_eq!(leaving.commands.len(), 4);
+    queue.set_budget(Budget::Fixed(BusyThreshold::new(5).expect("a limit")));
+    (4..8).for_each(|i| queue.arrive(read(i, u64::from(i) * MIB, BLOCK)));
+    queue.turn(T, &mut leaving);
+    assert_eq!(leaving.commands.len(), 5, "one place is left");
+    assert_eq!((queue.wake_at(), queue.counters().held), (Some(T + RERUN_NS), 1));
+    queue.set_budget(Budget::Auto(Auto::with_limit(WAIT_NS_DEFAULT, 1)));
+    queue.turn(T, &mut leaving);
+    assert_eq!((leaving.commands.len(), queue.wake_at()), (8, None), "all are alone");
+    // What left before it is nobody's neighbour, and what left after it is.
+    queue.arrive(read(9, BLOCK, BLOCK));
+    queue.arrive(Waiting { arrived: T, ..read(10, 7 * MIB + BLOCK, BLOCK) });
+    queue.turn(T, &mut leaving);
+    assert_eq!((leaving.commands.len(), leaving.commands[8].offset, queue.queued(SyncRead)), (9, BLOCK, 1));
+    for command in &leaving.commands {
+        queue.complete(T, command.class, DeviceOp::Read, command.offset, command.len);
+    }
+    let Budget::Auto(auto) = queue.budget() else { panic!("it is auto") };
+    assert_eq!((auto.in_flight(), queue.active_total()), (0, 0));
+    queue.set_budget(Budget::Off);
+    queue.turn(T, &mut leaving);
+    assert_eq!((leaving.commands.len(), queue.is_empty()), (10, true), "without a budget nothing is held");
+}
+
+#[test]
+fn what_waits_comes_back_when_the_device_goes() {
+    let mut row = Row::new(Generation::Braid, &[("max_active", "1")]);
+    row.arrive(SyncRead);
+    let mut ids = vec![];
+    for class in [SyncWrite, Scrub, SyncRead, SyncRead] {
+        row.now = row.now + 1;
+        row.wait(class, 1);
+        ids.push(IoId(row.next));
+    }
+    let mut gone = vec![];
+    row.queue.take_all(&mut gone);
+    assert_eq!(gone.iter().map(|io| io.id).collect::<Vec<_>>(), ids, "oldest first");
+    assert_eq!((row.queue.is_empty(), row.queue.queued(SyncRead), row.queue.wake_at()), (true, 0, None));
+    assert_eq!(row.queue.active_total(), 1, "what is active still completes");
+    assert_eq!(row.complete(SyncRead), []);
+}
