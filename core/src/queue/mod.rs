@@ -22,6 +22,7 @@ pub mod joining;
 pub mod limits;
 pub mod merge;
 pub mod stats;
+mod places;
 mod selection;
 #[cfg(test)]
 mod testing;

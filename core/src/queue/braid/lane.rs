@@ -10,8 +10,8 @@
 //!   a free request becomes a run when a neighbour leaves before it
 //! ```
 //!
-//! Nothing is sorted and nothing is walked: each step is a few look-ups in ordered maps. An I/O that waits by itself
-//! is in none of them.
+//! Nothing is sorted and nothing is walked: each step is a few look-ups. An I/O that waits by itself is in no table and
+//! no line.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -19,9 +19,9 @@ use alloc::vec::Vec;
 use super::{Counters, How};
 use crate::queue::budget::Neighbours;
 use crate::queue::chains::{Chain, ChainId, Chains};
-use crate::queue::index::Index;
 use crate::queue::limits::LbaOrder;
 use crate::queue::merge::{Fit, Shape};
+use crate::queue::places::Places;
 use crate::queue::waiting::{Command, Leaving, Waiting};
 use crate::request::DeviceOp;
 use crate::units::Instant;
@@ -38,8 +38,8 @@ pub(super) struct Lane {
     /// All there is, when there is one I/O.
     lone: Option<Waiting>,
     chains: Chains,
-    /// Reads, writes; what never joins is in none.
-    index: [Index; 2],
+    /// Where requests begin and end, reads and writes; what never joins is in none.
+    index: [Edges; 2],
     /// In the order of the class.
     free: BTreeMap<Key, ChainId>,
     /// By arrival in every class: what is held is held for a time.
@@ -48,13 +48,19 @@ pub(super) struct Lane {
     flying: Neighbours,
 }
 
+#[derive(Default)]
+struct Edges {
+    starts: Places,
+    ends: Places,
+}
+
 impl Lane {
     pub(super) fn new(fifo: bool) -> Lane {
         Lane {
             fifo,
             lone: None,
             chains: Chains::default(),
-            index: [Index::default(), Index::default()],
+            index: Default::default(),
             free: BTreeMap::new(),
             runs: BTreeMap::new(),
             flying: Neighbours::default(),
@@ -113,7 +119,7 @@ impl Lane {
             }
             line.clear();
         }
-        self.index.iter_mut().for_each(Index::clear);
+        self.index.iter_mut().for_each(Edges::clear);
     }
 
     /// Other rules from now on. What is joined stays joined.
@@ -121,7 +127,7 @@ impl Lane {
         if !how.tracks {
             self.flying.clear();
         }
-        self.index.iter_mut().for_each(Index::clear);
+        self.index.iter_mut().for_each(Edges::clear);
         let (free, runs) = (core::mem::take(&mut self.free), core::mem::take(&mut self.runs));
         for id in free.into_values().chain(runs.into_values()) {
             self.place(how, id);
@@ -185,8 +191,10 @@ impl Lane {
         let Some(way) = direction(io.op).filter(|_| how.rules.joinable(&shape)) else {
             return self.start(how, io);
         };
-        let back = self.index[way].ending_at(io.offset);
-        let front = self.index[way].starting_at(io.end());
+        // Several may begin or end at one place: the youngest.
+        let youngest = |&id: &ChainId| self.chains.get(id).seq;
+        let back = self.index[way].ends.at(io.offset).max_by_key(youngest);
+        let front = self.index[way].starts.at(io.end()).max_by_key(youngest);
         match (back, front) {
             (Some(id), _) if self.fits(how, id, &shape, Fit::Back) => {
                 counters.merged_back += 1;
@@ -237,7 +245,7 @@ impl Lane {
     fn place(&mut self, how: &How, id: ChainId) {
         let chain = self.chains.get(id);
         if let Some(way) = direction(chain.shape.op).filter(|_| how.rules.joinable(&chain.shape)) {
-            self.index[way].insert(id, chain);
+            self.index[way].insert(id, &chain.shape);
         }
         if self.grows(how, &chain.shape) {
             self.runs.insert(by_age(chain), id);
@@ -249,7 +257,7 @@ impl Lane {
     fn unplace(&mut self, how: &How, id: ChainId) {
         let chain = self.chains.get(id);
         if let Some(way) = direction(chain.shape.op).filter(|_| how.rules.joinable(&chain.shape)) {
-            self.index[way].remove(chain);
+            self.index[way].remove(id, &chain.shape);
         }
         if self.free.remove(&self.key(how, chain)).is_none() {
             self.runs.remove(&by_age(chain));
@@ -261,7 +269,8 @@ impl Lane {
     fn place_neighbours(&mut self, how: &How, op: DeviceOp, offset: u64, len: u64) {
         let Some(way) = direction(op) else { return };
         let Lane { fifo, chains, index, free, runs, flying, .. } = self;
-        for id in index[way].all_starting_at(offset.saturating_add(len)).chain(index[way].all_ending_at(offset)) {
+        let Edges { starts, ends } = &index[way];
+        for id in starts.at(offset.saturating_add(len)).chain(ends.at(offset)) {
             let chain = chains.get(id);
             let (grows, key, age) = (how.grows(flying, &chain.shape), how.key(*fifo, chain), by_age(chain));
             if grows && free.remove(&key).is_some() {
@@ -278,6 +287,24 @@ impl Lane {
 
     fn key(&self, how: &How, chain: &Chain) -> Key {
         how.key(self.fifo, chain)
+    }
+}
+
+impl Edges {
+    fn insert(&mut self, id: ChainId, shape: &Shape) {
+        self.starts.insert(shape.offset, id);
+        self.ends.insert(shape.end(), id);
+    }
+
+    /// Must be asked before the request changes.
+    fn remove(&mut self, id: ChainId, shape: &Shape) {
+        self.starts.remove(shape.offset, id);
+        self.ends.remove(shape.end(), id);
+    }
+
+    fn clear(&mut self) {
+        self.starts.clear();
+        self.ends.clear();
     }
 }
 

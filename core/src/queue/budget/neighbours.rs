@@ -1,77 +1,70 @@
-//! Which places on a device are edges of something queued or in flight.
+//! Which places on a device are edges of something in flight.
 
-use alloc::collections::BTreeMap;
-
+use crate::queue::places::Places;
 use crate::request::DeviceOp;
 
 /// A multiset of edges: a queue adds a command when it leaves and removes it when it completes.
 #[derive(Clone, Debug, Default)]
 pub struct Neighbours {
-    edges: BTreeMap<(Edge, u64), u32>,
+    /// Reads, writes; other operations have no runs.
+    ways: [Edges; 2],
 }
 
-/// Reads and writes are kept apart; other operations have no runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Edge {
-    ReadStart,
-    ReadEnd,
-    WriteStart,
-    WriteEnd,
+#[derive(Clone, Debug, Default)]
+struct Edges {
+    starts: Places,
+    ends: Places,
 }
+
+/// Places have numbers; edges need none.
+const THERE: u32 = 0;
 
 impl Neighbours {
     /// Something is there now.
     pub fn add(&mut self, op: DeviceOp, offset: u64, len: u64) {
-        for edge in edges(op, offset, len) {
-            *self.edges.entry(edge).or_insert(0) += 1;
+        if let Some(edges) = way(op).map(|way| &mut self.ways[way]) {
+            edges.starts.insert(offset, THERE);
+            edges.ends.insert(offset.saturating_add(len), THERE);
         }
     }
 
     /// It is there no more. An edge that was never added is passed over: what left before anybody looked completes
     /// too. It may take the edge of another one with it, which then goes a little early, but leaves none behind.
     pub fn remove(&mut self, op: DeviceOp, offset: u64, len: u64) {
-        for edge in edges(op, offset, len) {
-            let Some(count) = self.edges.get_mut(&edge) else { continue };
-            *count -= 1;
-            if *count == 0 {
-                self.edges.remove(&edge);
-            }
+        if let Some(edges) = way(op).map(|way| &mut self.ways[way]) {
+            edges.starts.remove(offset, THERE);
+            edges.ends.remove(offset.saturating_add(len), THERE);
         }
     }
 
     /// Nothing is there any more.
     pub fn clear(&mut self) {
-        self.edges.clear();
+        for edges in &mut self.ways {
+            edges.starts.clear();
+            edges.ends.clear();
+        }
     }
 
     /// Something of the same direction ends where this begins, or begins where it ends.
     #[must_use]
     pub fn touches(&self, op: DeviceOp, offset: u64, len: u64) -> bool {
-        let end = offset.saturating_add(len);
-        let (starts, ends) = match op {
-            DeviceOp::Read => (Edge::ReadStart, Edge::ReadEnd),
-            DeviceOp::Write { .. } => (Edge::WriteStart, Edge::WriteEnd),
-            _ => return false,
-        };
-        self.edges.contains_key(&(ends, offset)) || self.edges.contains_key(&(starts, end))
+        let Some(edges) = way(op).map(|way| &self.ways[way]) else { return false };
+        edges.ends.at(offset).next().is_some() || edges.starts.at(offset.saturating_add(len)).next().is_some()
     }
 
     /// Nothing is there.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.edges.is_empty()
+        self.ways.iter().all(|edges| edges.starts.is_empty() && edges.ends.is_empty())
     }
 }
 
-fn edges(op: DeviceOp, offset: u64, len: u64) -> impl Iterator<Item = (Edge, u64)> {
-    let end = offset.saturating_add(len);
+fn way(op: DeviceOp) -> Option<usize> {
     match op {
-        DeviceOp::Read => Some([(Edge::ReadStart, offset), (Edge::ReadEnd, end)]),
-        DeviceOp::Write { .. } => Some([(Edge::WriteStart, offset), (Edge::WriteEnd, end)]),
-        _ => None,
+        DeviceOp::Read => Some(0),
+        DeviceOp::Write { .. } => Some(1),
+        DeviceOp::Flush | DeviceOp::Discard | DeviceOp::WriteZeroes => None,
     }
-    .into_iter()
-    .flatten()
 }
 
 #[cfg(test)]
