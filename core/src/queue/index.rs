@@ -29,22 +29,12 @@ impl Index {
 
     /// The youngest request that ends at `offset`.
     pub(super) fn ending_at(&self, offset: u64) -> Option<ChainId> {
-        self.all_ending_at(offset).next_back()
+        self.ends.range((offset, 0)..=(offset, u64::MAX)).next_back().map(|(_, &id)| id)
     }
 
     /// The youngest request that begins at `offset`.
     pub(super) fn starting_at(&self, offset: u64) -> Option<ChainId> {
-        self.all_starting_at(offset).next_back()
-    }
-
-    /// All requests that end at `offset`.
-    pub(super) fn all_ending_at(&self, offset: u64) -> impl DoubleEndedIterator<Item = ChainId> {
-        self.ends.range((offset, 0)..=(offset, u64::MAX)).map(|(_, &id)| id)
-    }
-
-    /// All requests that begin at `offset`.
-    pub(super) fn all_starting_at(&self, offset: u64) -> impl DoubleEndedIterator<Item = ChainId> {
-        self.starts.range((offset, 0)..=(offset, u64::MAX)).map(|(_, &id)| id)
+        self.starts.range((offset, 0)..=(offset, u64::MAX)).next_back().map(|(_, &id)| id)
     }
 
     /// The first request at or behind `offset`.

@@ -24,6 +24,7 @@
 //! The client keeps a number of 4 KiB requests outstanding and submits again, one by one, what completed; or whole
 //! batches.
 
+use alloc::boxed::Box;
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -95,8 +96,8 @@ impl Device {
 
 /// The two queues behind one door.
 enum Sut {
-    BlkMq(Queue),
-    Braid(BraidQueue),
+    BlkMq(Box<Queue>),
+    Braid(Box<BraidQueue>),
 }
 
 impl Sut {
@@ -144,7 +145,8 @@ impl Sut {
 
 fn blk_mq(scheduler: Scheduler, queue_depth: u32, threshold: i32) -> Sut {
     let budget = BusyThreshold::new(threshold).unwrap();
-    Sut::BlkMq(Queue::new(Config { scheduler, queue_depth, budget, bounds: BOUNDS, ..Config::default() }))
+    let config = Config { scheduler, queue_depth, budget, bounds: BOUNDS, ..Config::default() };
+    Sut::BlkMq(Box::new(Queue::new(config)))
 }
 
 /// At the default limits but for those that 1024 requests of 4 KiB meet: depth, and buffers of a command.
@@ -153,7 +155,7 @@ fn braid(budget: Budget) -> Sut {
     for name in ["max_active", "sync_read_max_active", "max_segments"] {
         settings.set(name, "1024").expect(name);
     }
-    Sut::Braid(BraidQueue::new(settings, Rules { bounds: BOUNDS, variant: Variant::Braid }, budget))
+    Sut::Braid(Box::new(BraidQueue::new(settings, Rules { bounds: BOUNDS, variant: Variant::Braid }, budget)))
 }
 
 fn fixed(threshold: i32) -> Budget {

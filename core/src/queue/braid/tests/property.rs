@@ -84,9 +84,12 @@ fn history(seed: u64, changes: bool) -> (u64, u64) {
     let (mut now, mut leaving, mut purse) = (T, Leaving::default(), Purse::default());
     let mut flying: Vec<Flying> = Vec::new();
     let mut inside = BTreeSet::new();
-    for id in 0..1000 {
+    for id in 0..5000 {
         let context = || format!("seed {seed} step {id}");
         let calm = id >= 500;
+        if calm && inside.is_empty() && flying.is_empty() {
+            break;
+        }
         now = match queue.wake_at() {
             // Calm, and nothing in flight: only waking helps.
             Some(at) if calm && flying.is_empty() => now.max(at),
@@ -109,7 +112,11 @@ fn history(seed: u64, changes: bool) -> (u64, u64) {
                 queue.configure(settings.clone());
             }
             57 if changes && rng.chance(2) => queue.set_budget(any_budget(&mut rng)),
-            58 if changes => queue.set_rules(RULES),
+            58 if changes => {
+                let (max_bytes, boundary) = ((1 + rng.below(8)) * BLOCK, rng.below(3) * 4 * BLOCK);
+                let bounds = Bounds { max_bytes, max_segments: 1 + rng.below(8) as u32, boundary };
+                queue.set_rules(Rules { bounds, ..RULES });
+            }
             _ if !flying.is_empty() => {
                 let Flying { class, op, offset, len } = flying.swap_remove(rng.below(flying.len() as u64) as usize);
                 queue.complete(now, class, op, offset, len);

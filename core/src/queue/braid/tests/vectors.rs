@@ -207,17 +207,18 @@ fn neighbours_of_two_classes_stay_apart() {
 #[test]
 fn who_is_not_waited_for_goes_by_place_within_a_slot() {
     const SLOT: u64 = 1 << 29;
-    // order | class | last_offset | place and arrival | order of dispatch
-    let rows: [(&str, Class, u64, &[(u64, u64)], &[u64]); 5] = [
-        ("slot", AsyncRead, 10, &[(5, 0), (20, 1), (12, 2)], &[12, 20, 5]),
-        ("slot", AsyncRead, 10, &[(5, 0), (12, SLOT)], &[5, 12]),
-        ("slot", Scrub, 10, &[(15, 0), (12, SLOT)], &[15, 12]),
-        ("offset", AsyncRead, 10, &[(5, 0), (12, SLOT)], &[12, 5]),
-        ("slot", SyncRead, 10, &[(5, 0), (20, 1), (12, 2)], &[5, 20, 12]),
+    // The last command ended at 10. Order | class | place and arrival | order of dispatch
+    type Ios = &'static [(u64, u64)];
+    let rows: [(&str, Class, Ios, &[u64]); 5] = [
+        ("slot", AsyncRead, &[(5, 0), (20, 1), (12, 2)], &[12, 20, 5]),
+        ("slot", AsyncRead, &[(5, 0), (12, SLOT)], &[5, 12]),
+        ("slot", Scrub, &[(15, 0), (12, SLOT)], &[15, 12]),
+        ("offset", AsyncRead, &[(5, 0), (12, SLOT)], &[12, 5]),
+        ("slot", SyncRead, &[(5, 0), (20, 1), (12, 2)], &[5, 20, 12]),
     ];
-    for (order, class, last_offset, ios, expected) in rows {
+    for (order, class, ios, expected) in rows {
         let mut row = Row::new(Generation::Braid, &[("max_active", "1"), ("lba_order", order)]);
-        row.queue.last_offset = last_offset * MIB;
+        row.queue.last_offset = 10 * MIB;
         for &(place, arrived) in ios {
             let io = row.io(class);
             row.queue.arrive(Waiting { offset: place * MIB, arrived: Instant(arrived), ..io });
@@ -336,6 +337,27 @@ fn a_new_budget_counts_what_is_in_flight() {
     queue.set_budget(Budget::Off);
     queue.turn(T, &mut leaving);
     assert_eq!((leaving.commands.len(), queue.is_empty()), (10, true), "without a budget nothing is held");
+}
+
+#[test]
+fn rules_change_while_something_waits() {
+    let fua = |id: u32| {
+        let op = DeviceOp::Write { fua: true };
+        Waiting { op, class: SyncWrite, ..read(id, u64::from(id) * BLOCK, BLOCK) }
+    };
+    let mut queue = deep(RULES, 64, Budget::Off);
+    let mut leaving = Leaving::default();
+    queue.arrive(fua(0));
+    queue.arrive(fua(1));
+    // Published: such writes join nobody.
+    queue.set_rules(Rules { variant: Variant::BlkMq, ..RULES });
+    queue.arrive(fua(2));
+    queue.set_rules(RULES);
+    queue.arrive(fua(3));
+    queue.turn(T, &mut leaving);
+    let sent: Vec<_> = leaving.commands.iter().map(|c| (c.offset / BLOCK, c.len / BLOCK)).collect();
+    assert_eq!(sent, [(0, 2), (2, 2)], "what is joined stays joined, and what was apart finds its next neighbour");
+    assert_eq!((queue.counters().merged_back, queue.is_empty()), (2, true));
 }
 
 #[test]
