@@ -10,7 +10,7 @@
 //! **The door.** Any number of [`arrive`](BraidQueue::arrive), [`complete`](BraidQueue::complete) and changes of rules,
 //! then one [`turn`](BraidQueue::turn). What came between two turns meets before anything of it leaves.
 //!
-//! **Classes.** The choice is that of OpenZFS ([`selection`](super::selection)): minimum in turn, maximum by priority,
+//! **Classes.** The choice is that of OpenZFS (`queue/selection.rs`): minimum in turn, maximum by priority,
 //! background by credit, and a floor under it. A class takes part as long as somebody of it may go: one that has
 //! nothing but runs that the budget holds is passed over, and neither its turn nor credit is spent.
 //!

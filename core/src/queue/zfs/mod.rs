@@ -11,7 +11,7 @@
 //!
 //! **Promises.** Every I/O that arrives leaves once: as a member of a command, through [`take_dropped`] or through
 //! [`take_all`]. Active counts are commands started less commands completed. Which class goes, and what it has to do
-//! with credit, is [`selection`](super::selection)'s.
+//! with credit, is decided in `queue/selection.rs`.
 //!
 //! **Who drives.** An arrival starts *at most one* command (perhaps another's), and a completion as many as may go.
 //! braid's own queue, which lets a batch meet first, is [`braid`](super::braid); its settings work here too, but for
