@@ -14,13 +14,13 @@
 //! from 2.0.1 to the letter, `lba_order=offset` brings the older rule back.
 //!
 //! **`braid`, where it differs.** Published limits are made for disks; a flash device wants more in flight than ten of
-//! a kind. There, interactive classes may fill the device (256, what a pool keeps in flight on a member), with minimums that hold the door open for each other. On rotating devices
-//! they may have 32, what the drive's own queue (NCQ) takes and sorts better than we do, since it knows where its head
-//! is; what is beyond waits here, where its class is known, and not in the kernel, where it is not. A command may have
-//! 32 MiB on every device, the largest request of a client: what came together in one batch is waited for together, so
-//! that cutting it helps nobody who sent it and costs a command for each cut. Whoever minds what comes behind it sets
-//! `aggregation_limit` down. Nothing is read over gaps or written to bridge them; the two gap limits are the
-//! published generations'.
+//! a kind. There, interactive classes may fill the device (256, what a pool keeps in flight on a member), with minimums
+//! that hold the door open for each other. On rotating devices they may have 32, what the drive's own queue (NCQ) takes
+//! and sorts better than we do, since it knows where its head is; what is beyond waits here, where its class is known,
+//! and not in the kernel, where it is not. A command may have 32 MiB on every device, the largest request of a client:
+//! what came together in one batch is waited for together, so that cutting it helps nobody who sent it and costs a
+//! command for each cut. Whoever minds what comes behind it sets `aggregation_limit` down. Nothing is read over gaps or
+//! written to bridge them; the two gap limits are the published generations'.
 
 mod names;
 #[cfg(test)]

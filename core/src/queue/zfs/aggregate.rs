@@ -29,7 +29,8 @@ pub(super) struct Run {
 /// The run around the chosen one; `None` when that goes alone.
 pub(super) fn run_around(line: &Line, settings: &QueueSettings, chosen: &Entry) -> Option<Run> {
     let direction = direction(chosen.io.op)?;
-    let limit = settings.aggregation_limit();
+    // braid's own settings may say more.
+    let limit = settings.aggregation_limit().min(AGGREGATE_MAX);
     if limit == 0 || !chosen.io.mergeable {
         return None;
     }
