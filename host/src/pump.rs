@@ -62,6 +62,8 @@ const FUSE: u32 = u32::MAX;
 const LOAD: u32 = u32::MAX - 1;
 /// Token of a disk command that is not the engine's: zeros written where a device cannot clear by itself.
 const ZEROING: u64 = 1 << 63;
+/// Bytes between two joined reads that one segment takes: the published limit of such a gap.
+const WASTE: usize = 32 << 10;
 /// Bytes of zeros written with one command.
 const ZEROS: usize = MIB as usize;
 
@@ -359,6 +361,8 @@ struct Pump {
     segs: Vec<Seg>,
     zeroings: Vec<Option<Zeroing>>,
     zeros: Option<AlignedBox>,
+    /// Where bytes between two joined reads go.
+    waste: AlignedBox,
 
     last_sweep: Clock,
     stopping: Option<Clock>,
@@ -569,7 +573,8 @@ impl Pump {
             (self.dues.len() - 1) as u32
         });
         let tag = u64::from(FUSE) << 32 | u64::from(slot);
-        let request = Request { tag, client: reader, volume, op, offset, len, buf, content: Content::Unsaid, no_merge: false };
+        let request =
+            Request { tag, client: reader, volume, op, offset, len, buf, content: Content::Unsaid, no_merge: false };
         self.dues[slot as usize] = Some(Due { reply, request });
         let now = self.now();
         self.engine.handle(now, Input::Submit(request));
@@ -680,7 +685,7 @@ impl Pump {
         let mut segs = std::mem::take(&mut self.segs);
         let mut records = Vec::new();
         for segment in self.engine.segments(id) {
-            segs.push(match segment {
+            let seg = match segment {
                 Segment::Payload(range) => {
                     let (ptr, len) = self.buffers.raw(range).expect("the engine names buffers that it was given");
                     Seg { ptr, len }
@@ -692,7 +697,14 @@ impl Pump {
                     records.push(copy);
                     Seg { ptr, len: bytes.len() }
                 }
-            });
+                Segment::Gap(len) => {
+                    // All gaps land in one place: nobody looks at it.
+                    let (ptr, whole) = (self.waste.as_mut_ptr(), WASTE as u64);
+                    segs.extend((0..len / whole).map(|_| Seg { ptr, len: WASTE }));
+                    Seg { ptr, len: (len % whole) as usize }
+                }
+            };
+            segs.push(seg);
         }
         if !records.is_empty() {
             self.records.insert(id.0, records);

@@ -66,7 +66,8 @@ fn go(
     while sent < requests {
         for slot in 0..32u32.min((requests - sent) as u32) {
             let (buf, client, content) = (BufId(slot), ClientId(0), Content::Unsaid);
-            let request = Request { tag: sent, client, volume, op, offset: offset(), len: 4096, buf, content };
+            let request =
+                Request { tag: sent, client, volume, op, offset: offset(), len: 4096, buf, content, no_merge: false };
             engine.handle(Instant(*now), Input::Submit(request));
             sent += 1;
         }

@@ -18,7 +18,6 @@ use braid_core::device::RESERVED;
 use braid_core::meta::assembly::{Assembly, Step};
 use braid_core::meta::format::{self, NewDevice, NewPool};
 use braid_core::meta::superblock::{self, SLOTS, SUPERBLOCK_SIZE};
-use braid_core::queue::Limits;
 use braid_core::request::{
     Content as Tag, Copy, DeviceOp, Dispatch, Event, Input, IoError, NO_BUF, Op, Output, Request, RequestError, Segment,
 };
@@ -29,6 +28,9 @@ use crate::disk::{Content, Disk, Model, SECTOR};
 use crate::fault::Faults;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
+
+/// Commands on one device under any scheduler: `max_active` of the published ones, and flushes, which pass them by.
+const DEPTH_MAX: u32 = 1024;
 
 /// How a run ends before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -546,7 +548,7 @@ impl World {
             self.dispatched.push(dispatch);
         }
         self.depth[i] += 1;
-        assert!(self.depth[i] <= Limits::default().depth, "too many commands on device {device}");
+        assert!(self.depth[i] <= DEPTH_MAX, "too many commands on device {device}");
         let fails = if self.faults.is_absent(device.0, self.now) {
             Some(IoError::Gone)
         } else {
@@ -613,6 +615,10 @@ impl World {
                     }
                     at += len;
                 }
+                Segment::Gap(len) => {
+                    assert!(!is_write && at >= RESERVED, "a gap of {len} in {dispatch:?}");
+                    at += len;
+                }
             }
         }
         match op {
@@ -636,19 +642,22 @@ impl World {
         let mut takes = || percent == 100 || rng.percent(percent);
         match op {
             DeviceOp::Read if fails.is_none() => {
-                let segments: Vec<BufRange> = engine
-                    .segments(id)
-                    .map(|s| match s {
-                        Segment::Payload(range) => range,
-                        Segment::Record(_) => panic!("a read into a record"),
-                    })
-                    .collect();
                 let mut at = offset;
-                for range in segments {
+                let mut segments = Vec::new();
+                for segment in engine.segments(id) {
+                    at += match segment {
+                        Segment::Payload(range) => {
+                            segments.push((at, range));
+                            u64::from(range.len)
+                        }
+                        Segment::Gap(len) => len,
+                        Segment::Record(_) => panic!("a read into a record"),
+                    };
+                }
+                for (at, range) in segments {
                     let mut stamps = vec![0; (u64::from(range.len) / SECTOR) as usize];
                     self.disks[i].read_stamps(at, &mut stamps);
                     self.memory(range).copy_from_slice(&stamps);
-                    at += u64::from(range.len);
                 }
             }
             DeviceOp::Read => {}

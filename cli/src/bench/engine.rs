@@ -78,7 +78,17 @@ impl Load for Reads {
 }
 
 fn read(tag: u64, volume: VolumeId, offset: u64, buf: BufId) -> Request {
-    Request { tag, client: ClientId(1), volume, op: Op::Read, offset, len: BLOCK, buf, content: Content::Unsaid, no_merge: false }
+    Request {
+        tag,
+        client: ClientId(1),
+        volume,
+        op: Op::Read,
+        offset,
+        len: BLOCK,
+        buf,
+        content: Content::Unsaid,
+        no_merge: false,
+    }
 }
 
 /// The engine without a host: every command is done at once.

@@ -13,10 +13,10 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::blk_mq;
+use super::braid::BraidQueue;
 use super::budget::{Auto, Budget, BusyThreshold};
 use super::config::{BudgetName, Config, Overrides, SchedulerName};
 use super::io::Io;
-use super::joining::Joining;
 use super::merge::{Rules, Variant};
 use super::stats::QueueStats;
 use super::waiting::{Leaving, Waiting};
@@ -51,7 +51,7 @@ pub(crate) struct DeviceQueue {
 }
 
 enum Scheduler {
-    Braid(Box<Joining>),
+    Braid(Box<BraidQueue>),
     Zfs(Box<VdevQueue>),
     BlkMq {
         queue: Box<blk_mq::Queue>,
@@ -64,14 +64,30 @@ impl Scheduler {
     fn new(config: &Config) -> Scheduler {
         match config.scheduler {
             SchedulerName::Braid => {
-                let rules = Rules { bounds: config.bounds(), variant: Variant::Braid };
-                Scheduler::Braid(Box::new(Joining::new(rules, config.limits.max_active(), budget(config))))
+                Scheduler::Braid(Box::new(BraidQueue::new(config.limits.clone(), rules(config), budget(config))))
             }
             SchedulerName::Zfs(_) => Scheduler::Zfs(Box::new(VdevQueue::new(config.limits.clone()))),
             SchedulerName::BlkMq(which) => {
                 Scheduler::BlkMq { queue: Box::new(blk_mq::Queue::new(config.blk_mq(which))), plugged: false }
             }
         }
+    }
+
+    /// Takes over other settings of the same rules; false if they are of others.
+    fn configure(&mut self, now: Instant, config: &Config, leaving: &mut Leaving) -> bool {
+        match (self, config.scheduler) {
+            (Scheduler::Braid(queue), SchedulerName::Braid) => {
+                queue.configure(config.limits.clone());
+                queue.set_rules(rules(config));
+                queue.set_budget(budget(config));
+            }
+            (Scheduler::Zfs(queue), SchedulerName::Zfs(_)) => queue.configure(config.limits.clone()),
+            (Scheduler::BlkMq { queue, .. }, SchedulerName::BlkMq(which)) => {
+                queue.switch(now, config.blk_mq(which), leaving);
+            }
+            _ => return false,
+        }
+        true
     }
 
     fn arrive(&mut self, now: Instant, io: Waiting, leaving: &mut Leaving) {
@@ -105,6 +121,10 @@ impl Scheduler {
     }
 }
 
+fn rules(config: &Config) -> Rules {
+    Rules { bounds: config.bounds(), variant: Variant::Braid }
+}
+
 /// Without a wait nothing is ever held, and then there is nothing to measure.
 fn budget(config: &Config) -> Budget {
     match config.budget {
@@ -136,9 +156,10 @@ impl DeviceQueue {
             return;
         }
         self.config = config;
-        let waiting = self.unload();
-        for io in waiting {
-            self.scheduler.arrive(now, io, &mut self.leaving);
+        if !self.scheduler.configure(now, &self.config, &mut self.leaving) {
+            for io in self.unload() {
+                self.scheduler.arrive(now, io, &mut self.leaving);
+            }
         }
     }
 
@@ -169,7 +190,7 @@ impl DeviceQueue {
     pub(crate) fn dispatch(&mut self, now: Instant, ios: &mut Slab<Io>, mut leave: impl FnMut(Departure, &Slab<Io>)) {
         let DeviceQueue { scheduler, leaving, .. } = self;
         match scheduler {
-            Scheduler::Braid(queue) => queue.dispatch(now, leaving),
+            Scheduler::Braid(queue) => queue.turn(now, leaving),
             // Arrivals and completions have done their part; what is due by time alone has not.
             Scheduler::Zfs(queue) if queue.wake_at().is_some_and(|at| at <= now) => queue.turn(now, leaving),
             Scheduler::Zfs(_) => {}
@@ -214,7 +235,7 @@ impl DeviceQueue {
             return;
         }
         match &mut self.scheduler {
-            Scheduler::Braid(queue) => queue.complete(now, head.op, head.offset, len),
+            Scheduler::Braid(queue) => queue.complete(now, head.charged, head.op, head.offset, len),
             Scheduler::Zfs(queue) => queue.complete(now, head.charged, &mut self.leaving),
             Scheduler::BlkMq { queue, .. } => queue.complete(now, &mut self.leaving),
         }
@@ -244,7 +265,9 @@ impl DeviceQueue {
                 let c = queue.counters();
                 [("merged_back", c.merged_back), ("merged_front", c.merged_front), ("joined", c.joined)]
                     .into_iter()
-                    .chain([("dispatched", c.dispatched), ("held_by_budget", c.held)])
+                    .chain([("dispatched", c.dispatched), ("background_floor", c.floor)])
+                    .chain([("held_by_budget", c.held), ("depth_reached", c.depth_reached)])
+                    .chain([("class_reached", c.class_reached), ("no_credit", c.no_credit)])
                     .collect()
             }
             Scheduler::Zfs(_) => Vec::new(),

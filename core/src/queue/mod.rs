@@ -18,12 +18,11 @@ pub mod config;
 mod device;
 mod index;
 mod io;
-pub mod joining;
 pub mod limits;
 pub mod merge;
-pub mod stats;
 mod places;
 mod selection;
+pub mod stats;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

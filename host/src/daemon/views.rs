@@ -345,7 +345,8 @@ pub(super) fn io(report: &PoolReport, about: &About) -> PoolIo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_core::report::{Counters, DeviceCounters};
+    use braid_core::queue::stats::QueueStats;
+    use braid_core::report::{Counters, DeviceCounters, QueueReport};
     use braid_core::units::{ChunkId, GIB, Uuid};
     use braid_core::{DeviceClass, Profile, Tiers};
 
@@ -364,6 +365,7 @@ mod tests {
             io: DeviceCounters { read_errors: 2, ..DeviceCounters::default() },
             in_flight: 1,
             read_latency_ns: 7,
+            queue: QueueReport { settings: Vec::new(), stats: QueueStats::default(), reasons: Vec::new() },
         }
     }
 

@@ -98,6 +98,7 @@ impl Pump {
             segs: Vec::new(),
             zeroings: Vec::new(),
             zeros: None,
+            waste: AlignedBox::zeroed(super::WASTE),
             last_sweep: started,
             stopping: None,
         };

@@ -20,7 +20,6 @@
 //!   stands behind it; here the timer is the safety net only.
 //! * A full plug is inserted and the queue is run. The kernel without scheduler first tries to issue its requests one
 //!   by one; both send them in order.
-//! * [`Waiting::optional`] has no meaning here: such I/Os are not to be submitted.
 //! * The stage below the budget (`driver`) takes what it is given unless it was told a limit
 //!   ([`Queue::set_driver_room`]).
 //!

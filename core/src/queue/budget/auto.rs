@@ -53,8 +53,7 @@ const REST_MAX: u32 = 128;
 /// Samples of rest before a changed load may end it early.
 const REST_FLOOR: u32 = 4;
 
-/// braid's own budget: it holds what extends a run, from a depth on that it finds by hill climbing on throughput, and
-/// never longer than its bound. A request that is alone passes, and so does everything on an idle device.
+/// See the [module](self).
 #[derive(Clone, Debug)]
 pub struct Auto {
     wait_ns: u64,

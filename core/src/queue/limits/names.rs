@@ -2,6 +2,7 @@
 
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 
 use super::{ACTIVE_MAX, FLOOR_NS_MAX, LbaOrder, NIA_MAX, QueueSettings, SEGMENTS_MAX};
 use crate::queue::class::Class;
@@ -105,12 +106,12 @@ impl QueueSettings {
     /// Changes several at once: only the outcome has to be consistent. On an error nothing changed.
     pub fn set_all<'a>(&mut self, pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Result<(), String> {
         let mut next = self.clone();
-        let mut last: alloc::vec::Vec<&str> = alloc::vec::Vec::new();
+        let mut changed: Vec<&str> = Vec::new();
         for (name, value) in pairs {
             next.put(name, value.trim())?;
-            last.push(name);
+            changed.push(name);
         }
-        for name in last {
+        for name in changed {
             next.check(name)?;
         }
         *self = next;
