@@ -407,11 +407,13 @@ impl Pump {
             }
             self.open_inbox();
             self.quench();
+            let mut most = 0;
             for id in 0..self.clients.len() {
                 if self.clients[id].as_ref().is_some_and(|c| c.again) {
-                    self.hear(id as u32);
+                    most = most.max(self.hear(id as u32));
                 }
             }
+            self.reactor.heard(most);
             until = self.drain();
             self.speak();
             self.sweep();
@@ -488,9 +490,9 @@ impl Pump {
         });
     }
 
-    /// Reads what a client has to say.
-    fn hear(&mut self, id: u32) {
-        let Some(client) = self.clients[id as usize].as_mut() else { return };
+    /// Reads what a client has to say; how many requests it had.
+    fn hear(&mut self, id: u32) -> usize {
+        let Some(client) = self.clients[id as usize].as_mut() else { return 0 };
         let mut actions = std::mem::take(&mut self.actions);
         let status = client.connection.readable(&mut self.buffers, &mut actions);
         client.again = status == Status::More;
@@ -498,6 +500,7 @@ impl Pump {
         if status == Status::Closed || client.connection.wants_write() {
             self.answered.push(id);
         }
+        let count = actions.len();
         for action in actions.drain(..) {
             match action {
                 Action::Submit(request) => self.submit(request),
@@ -511,6 +514,7 @@ impl Pump {
             }
         }
         self.actions = actions;
+        count
     }
 
     fn submit(&mut self, request: Request) {

@@ -20,6 +20,7 @@
 //! only then does the next event come. `watch` itself tells at once what is ready already.
 
 mod sockets;
+mod spin;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -127,6 +128,11 @@ impl Signal {
     /// False when there is already something to wake up for.
     fn lie_down(&self) -> bool {
         self.state.fetch_or(SLEEPING, Ordering::SeqCst) == 0
+    }
+
+    /// There is something to get up for.
+    fn is_up(&self) -> bool {
+        self.state.load(Ordering::SeqCst) != 0
     }
 
     fn get_up(&self) -> u8 {
@@ -246,6 +252,7 @@ pub struct Reactor {
     delayed: Vec<(Instant, Job)>,
     found: Found,
     spare: Vec<Vec<libc::iovec>>,
+    spin: spin::Spin,
 }
 
 // SAFETY: the spare iovecs are empty, and the ones of commands under way follow the lifetime rule.
@@ -276,6 +283,7 @@ impl Reactor {
             delayed: Vec::new(),
             found: Found::default(),
             spare: Vec::new(),
+            spin: spin::Spin::default(),
         })
     }
 
@@ -437,11 +445,18 @@ impl Reactor {
                 }
                 left
             };
-            let sleep =
-                if sleep != Some(Duration::ZERO) && !self.signal.lie_down() { Some(Duration::ZERO) } else { sleep };
-            match &mut self.engine {
-                Engine::Uring(ring) => ring.wait(sleep, idle, &mut self.found),
-                Engine::Threads(threads) => threads.wait(sleep, idle, &mut self.found),
+            let began = (sleep != Some(Duration::ZERO)).then(Instant::now);
+            let look = began.and_then(|_| self.spin.look(sleep));
+            let found = match (began, look) {
+                (Some(began), Some(look)) => self.look_on(began, look),
+                _ => false,
+            };
+            if !found {
+                let awake = began.is_some() && !self.signal.lie_down();
+                self.look(if awake { Some(Duration::ZERO) } else { sleep }, idle);
+            }
+            if let Some(began) = began {
+                self.spin.waited(began.elapsed());
             }
             let up = self.signal.get_up();
             if up & DONE != 0 {
@@ -455,6 +470,33 @@ impl Reactor {
             }
             looked = true;
         }
+    }
+
+    fn look(&mut self, sleep: Option<Duration>, idle: bool) {
+        match &mut self.engine {
+            Engine::Uring(ring) => ring.wait(sleep, idle, &mut self.found),
+            Engine::Threads(threads) => threads.wait(sleep, idle, &mut self.found),
+        }
+    }
+
+    /// Looks again and again without sleeping, for so long at most; true when something was found.
+    fn look_on(&mut self, began: Instant, most: Duration) -> bool {
+        loop {
+            self.look(Some(Duration::ZERO), true);
+            if !self.found.done.is_empty() || !self.found.ready.is_empty() || self.signal.is_up() {
+                return true;
+            }
+            if began.elapsed() >= most {
+                return false;
+            }
+            spin::step_aside();
+        }
+    }
+
+    /// The most requests that one client sent in the turn that ends. With several there is nothing to be gained by looking
+    /// on before a sleep.
+    pub fn heard(&mut self, most: usize) {
+        self.spin.alone = most <= 1;
     }
 
     /// The doorbell.
