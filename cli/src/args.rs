@@ -24,6 +24,7 @@ COMING FROM
   zpool create tank mirror a b     braid create tank -d raid1 /dev/a /dev/b
   zfs create -V 10G tank/v         braid create -V 10G tank/v
   btrfs filesystem usage MNT       braid filesystem usage tank  (fi us works)
+  zpool scrub tank                 braid scrub tank
   btrfs device stats MNT           braid device stats tank
   mdadm --detail /dev/md0          braid status tank
   lvcreate -L 10G -n v vg          braid volume create vg/v 10G";
@@ -111,6 +112,8 @@ pub(crate) enum Command {
     Get(GetArgs),
     /// Change properties
     Set(SetArgs),
+    /// Read every copy of everything and compare: start, status, pause, resume, cancel, limit
+    Scrub(ScrubArgs),
     /// Members of a pool
     #[command(subcommand, allow_external_subcommands = true)]
     Device(DeviceCommand),
@@ -302,6 +305,29 @@ pub(crate) struct SetArgs {
     pub(crate) words: Vec<String>,
     #[command(flatten)]
     pub(crate) change: ChangeFlags,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+braid scrub tank             start one, or go on with one that was paused
+braid scrub status tank      how far it is and what it found (-w waits)
+braid scrub pause tank       keep the place, also over restarts (-p does the same)
+braid scrub cancel tank      stop for good (-s does the same)
+braid scrub limit tank N     N commands at a time on each device: set scrub_max_active=N
+With -w exit 1 says that something was found, or that it did not finish.")]
+pub(crate) struct ScrubArgs {
+    /// A pool; before it start (when nothing is said), status, pause, resume, cancel or limit
+    #[arg(value_name = "VERB] [POOL", required = true)]
+    pub(crate) words: Vec<String>,
+    /// Pause it
+    #[arg(short = 'p', long)]
+    pub(crate) pause: bool,
+    /// Stop it for good
+    #[arg(short = 's', long)]
+    pub(crate) stop: bool,
+    /// Wait until it is done, with a bar on a terminal
+    #[arg(short = 'w', long, short_alias = 'B')]
+    pub(crate) wait: bool,
 }
 
 #[derive(Debug, Subcommand)]

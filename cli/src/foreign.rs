@@ -35,7 +35,6 @@ const NOT_YET: &[(&str, &str)] = &[
     ("report", "reports"),
     ("resilver", "rebuilding"),
     ("resize-device", "resizing a device"),
-    ("scrub", "scrubbing"),
     ("sim", "the simulator on the command line"),
     ("snapshot", "snapshots"),
     ("top", "the live view"),
@@ -241,8 +240,8 @@ mod tests {
     fn unknown_words_and_words_too_early() {
         let commands: Vec<String> = ["status", "share", "shares", "unshare", "list"].map(String::from).into();
         for (word, code, exit) in [
-            ("scrub", "not_yet", 1),
-            ("scr", "not_yet", 1),
+            ("replace", "not_yet", 1),
+            ("repl", "not_yet", 1),
             ("sha", "command.ambiguous", 2),
             ("re", "command.ambiguous", 2),
             ("lisst", "command.unknown", 2),

@@ -62,8 +62,18 @@ pub enum Command {
         /// Value, as an operator writes it.
         value: String,
     },
-    /// Put the maps in order and write a checkpoint; what `export` and a clean stop do last.
+    /// Put the maps in order and write a checkpoint.
     Checkpoint,
+    /// Begin no more work of the pool's own, then as `Checkpoint`: what `export` and a clean stop do last.
+    Close,
+    /// Read every copy of everything and compare; one that is paused goes on.
+    ScrubStart,
+    /// Keep the place and stop; also over restarts.
+    ScrubPause,
+    /// Go on where it was paused.
+    ScrubResume,
+    /// Stop for good.
+    ScrubCancel,
 }
 
 /// A command succeeded.

@@ -26,6 +26,7 @@ pub mod range_lock;
 pub mod read_policy;
 pub mod report;
 pub mod request;
+pub mod scrub;
 mod slab;
 mod sparse;
 pub mod stripe;

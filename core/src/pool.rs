@@ -14,6 +14,7 @@ use crate::device::{Device, DeviceState, RESERVED};
 use crate::meta::record::{CHUNKS_MAX, Record};
 use crate::profile::Profile;
 use crate::properties::Properties;
+use crate::scrub::{Scrub, State};
 use crate::sparse::Sparse;
 use crate::units::{ChunkId, DeviceId, GIB, MIB, UNIT, Uuid, VolumeId, round_down};
 use crate::volume::{Entry, LEAF, Map, Volume};
@@ -28,6 +29,8 @@ pub struct Pool {
     pub profiles: [Profile; 3],
     /// Knobs.
     pub properties: Properties,
+    /// The last scrub. While one runs its place and sums move without a record; the engine writes one now and then.
+    pub scrub: Scrub,
     devices: Vec<Option<Device>>,
     chunks: Sparse<Chunk>,
     volumes: Sparse<Volume>,
@@ -54,6 +57,7 @@ impl Pool {
             uuid,
             profiles: [Profile::Single; 3],
             properties: Properties::default(),
+            scrub: Scrub::default(),
             devices: Vec::new(),
             chunks: Sparse::default(),
             volumes: Sparse::default(),
@@ -126,6 +130,9 @@ impl Pool {
         }));
         let set = self.properties.list().into_iter().filter(|(_, _, is_default)| !is_default);
         records.extend(set.map(|(name, value, _)| Record::Property { name: name.into(), value }));
+        if self.scrub.state != State::None {
+            records.push(Record::Scrub(self.scrub.clone().into()));
+        }
         records
     }
 
@@ -219,6 +226,7 @@ impl Pool {
                 }
                 None => return Err(Contradiction(format!("a leaf of volume {volume}, which does not exist"))),
             },
+            Record::Scrub(scrub) => self.scrub = *scrub,
             Record::LeafPage { .. } => {} // its page has to be read first: see `assembly`
         }
         Ok(())

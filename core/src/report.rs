@@ -40,6 +40,17 @@ pub struct PoolReport {
     pub writable_metadata: u64,
     /// Generation of the newest superblock.
     pub generation: u64,
+    /// The last scrub.
+    pub scrub: ScrubReport,
+}
+
+/// The last scrub, as of now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubReport {
+    /// What the pool remembers of it.
+    pub scrub: crate::scrub::Scrub,
+    /// Bytes a second over the last minute; 0 when not known yet, or while it does not run.
+    pub rate: u64,
 }
 
 /// One member.
@@ -117,6 +128,10 @@ pub struct DeviceCounters {
     pub write_errors: u64,
     /// Reads that the pool's policy chose this device for.
     pub chosen: u64,
+    /// Blocks that a scrub found to differ here: of three copies or more those in the minority, else on every copy.
+    pub scrub_differences: u64,
+    /// Blocks that a scrub could not read.
+    pub scrub_read_errors: u64,
 }
 
 /// One chunk.

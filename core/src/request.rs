@@ -92,6 +92,18 @@ pub enum Input {
         /// The command.
         command: crate::control::Command,
     },
+    /// Two ranges of memory were compared: the answer to [`Output::Compare`], given before the next drain ends.
+    Compared {
+        /// The tag of the question.
+        tag: u64,
+        /// Every byte is the same.
+        equal: bool,
+    },
+    /// What the clock on the wall says now, for people to read; the engine adds what has passed since.
+    Clock {
+        /// Seconds since 1970.
+        unix_s: u64,
+    },
     /// The moment of the last [`Output::Idle`] arrived.
     Tick,
 }
@@ -104,6 +116,16 @@ pub enum Output {
     Issue(Dispatch),
     /// Bytes to move or to clear in memory, at once and before the next output is carried out; no answer.
     Copy(Copy),
+    /// Are these bytes in memory the same? Both ranges have one length. Answered at once, and exactly once, by
+    /// [`Input::Compared`].
+    Compare {
+        /// Comes back in the answer.
+        tag: u64,
+        /// The one.
+        a: BufRange,
+        /// The other.
+        b: BufRange,
+    },
     /// A request is answered; its buffer belongs to the host again.
     Reply(Reply),
     /// A control command is answered.
@@ -179,9 +201,14 @@ pub enum Copy {
         /// Destination.
         to: BufRange,
     },
-    /// The host must make a scratch buffer of one block under this name (ids from the top of the range, never
-    /// in use twice at once).
-    Scratch(BufId),
+    /// The host must make a scratch buffer under this name (ids from the top of the range, never in use twice at
+    /// once): a block for an edge, up to [`crate::scrub::PIECE_MAX`] for a scrub.
+    Scratch {
+        /// Its name.
+        buf: BufId,
+        /// Bytes, a multiple of `BLOCK`.
+        len: u32,
+    },
     /// The scratch buffer is not needed any more.
     Drop(BufId),
 }
@@ -280,4 +307,56 @@ pub enum Event {
         /// The type.
         kind: crate::ChunkType,
     },
+    /// A scrub found copies that are not alike.
+    ScrubDifference {
+        /// Whose; none for the pool's own records.
+        volume: Option<VolumeId>,
+        /// Its name.
+        name: alloc::string::String,
+        /// First byte within the volume, or within the chunk for the pool's own records.
+        offset: u64,
+        /// Bytes, whole blocks.
+        len: u64,
+        /// Every copy that was read.
+        copies: alloc::vec::Vec<ScrubCopy>,
+    },
+    /// A scrub found a copy that cannot be read.
+    ScrubReadError {
+        /// Whose; none for the pool's own records.
+        volume: Option<VolumeId>,
+        /// Its name.
+        name: alloc::string::String,
+        /// First byte within the volume, or within the chunk for the pool's own records.
+        offset: u64,
+        /// Bytes, whole blocks.
+        len: u64,
+        /// The device.
+        device: DeviceId,
+        /// First byte on it.
+        device_offset: u64,
+    },
+    /// A scrub reports no more places one by one; they are only counted.
+    ScrubTellsNoMore,
+    /// A scrub has read everything.
+    ScrubFinished {
+        /// Blocks whose copies are not alike.
+        differences: u64,
+        /// Blocks of copies that could not be read.
+        read_errors: u64,
+        /// Bytes of copies that were not read because their member was not there.
+        unread: u64,
+    },
+}
+
+/// One copy of what a scrub complains of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScrubCopy {
+    /// The device.
+    pub device: DeviceId,
+    /// First byte on it.
+    pub offset: u64,
+    /// Copies of one number hold the same bytes.
+    pub group: u8,
+    /// Most of the copies agree, and this is not one of those. Two copies that differ suspect nobody.
+    pub suspect: bool,
 }

@@ -389,6 +389,15 @@ impl Map {
             .flat_map(|(i, d)| d.iter().enumerate().map(move |(j, slot)| ((i * DIRECTORY + j) as u64, slot)))
     }
 
+    /// The first leaf at or after this one that exists.
+    pub(crate) fn leaf_from(&self, leaf: u64) -> Option<(u64, &Slot)> {
+        let first = usize::try_from(leaf).ok()? / DIRECTORY;
+        let directories = self.directories.iter().enumerate().skip(first).filter_map(|(i, d)| Some((i, d.as_ref()?)));
+        let slots =
+            directories.flat_map(|(i, d)| d.iter().enumerate().map(move |(j, s)| ((i * DIRECTORY + j) as u64, s)));
+        slots.skip_while(|&(at, _)| at < leaf).find(|(_, slot)| slot.leaf.is_some())
+    }
+
     /// All mapped entries with their units, in order.
     pub fn entries(&self) -> impl Iterator<Item = (u64, Entry)> {
         let leaves = self.slots().filter(|(_, slot)| slot.leaf.is_some());

@@ -7,7 +7,7 @@
 //!                                  heap, when the arena is full
 //!                 larger           its own mapping, unmapped at free
 //!   adopt(box)                     memory that another thread filled and hands over
-//!   insert_scratch(id)             one block, under a name that the engine chose
+//!   insert_scratch(id, len)        up to SLAB_MAX, under a name that the engine chose
 //! ```
 //!
 //! What counts against the limit are *touched* bytes: a client that announces a 32 MiB write and sends nothing costs
@@ -298,24 +298,28 @@ impl Buffers {
         true
     }
 
-    /// One block of zeros under the engine's own name for it.
-    pub fn insert_scratch(&mut self, id: BufId) {
+    /// Zeros under the engine's own name for them, up to [`SLAB_MAX`].
+    pub fn insert_scratch(&mut self, id: BufId, len: usize) {
         assert!(id.0 >= SCRATCH_FIRST, "scratch {id} lies in the range of ordinary buffers");
-        let (base, home) = match self.slabs.take(0) {
+        assert!((1..=SLAB_MAX).contains(&len), "scratch {id} of {len} bytes");
+        let len = len.next_multiple_of(PAGE);
+        let class = Slabs::class_of(len);
+        let (base, home) = match self.slabs.take(class) {
             Some(page) => {
                 // SAFETY: the slabs only name pages within the arena.
                 let base = unsafe { self.arena.base.add(page as usize * PAGE) };
-                // SAFETY: the page was free, so nobody else uses it.
-                unsafe { base.as_ptr().write_bytes(0, PAGE) };
-                (base, Home::Slab { page, class: 0 })
+                // SAFETY: the pages of this piece were free, so nobody else uses them.
+                unsafe { base.as_ptr().write_bytes(0, len) };
+                (base, Home::Slab { page, class: class as u8 })
             }
             None => {
-                let memory = AlignedBox::zeroed(PAGE);
+                let memory = AlignedBox::zeroed(len);
                 (memory.base, Home::Heap(memory))
             }
         };
-        self.used += PAGE;
-        let old = self.scratch.insert(id.0, Buffer { base, len: PAGE, counted: PAGE, home });
+        let counted = PAGE << class;
+        self.used += counted;
+        let old = self.scratch.insert(id.0, Buffer { base, len, counted, home });
         assert!(old.is_none(), "scratch {id} exists already");
     }
 
@@ -412,6 +416,17 @@ impl Buffers {
             }
             _ => false,
         }
+    }
+
+    /// Whether two ranges hold the same; None when one does not lie within its buffer or the lengths differ.
+    pub fn equal(&self, a: BufRange, b: BufRange) -> Option<bool> {
+        let bytes = |range: BufRange| {
+            let end = (range.offset as usize).checked_add(range.len as usize)?;
+            self.get(range.buf)?;
+            self.bytes(range.buf).get(range.offset as usize..end)
+        };
+        let (a, b) = (bytes(a)?, bytes(b)?);
+        (a.len() == b.len()).then(|| a == b)
     }
 
     /// Bytes that count against the limit now.
@@ -539,10 +554,10 @@ mod tests {
         buffers.bytes_mut(dirty).fill(1);
         buffers.free(dirty);
         let name = BufId(u32::MAX - 1);
-        buffers.insert_scratch(name);
+        buffers.insert_scratch(name, PAGE);
         assert_eq!(buffers.bytes(name), &[0; 4096]);
         buffers.free(name);
-        buffers.insert_scratch(name);
+        buffers.insert_scratch(name, PAGE);
         assert_eq!(buffers.take(name).map(|b| b.len()), None);
         buffers.free(name);
         assert_eq!(buffers.used(), 0);

@@ -373,8 +373,15 @@ impl Pump {
         Instant(self.started.elapsed().as_nanos() as u64)
     }
 
+    /// The clock on the wall may be set at any time; it is told with each command.
+    fn tell_time(&mut self, now: Instant) {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        self.engine.handle(now, Input::Clock { unix_s: since.map_or(0, |d| d.as_secs()) });
+    }
+
     fn run(&mut self) {
         let mut events = Vec::new();
+        self.tell_time(self.now());
         let mut until = self.drain();
         loop {
             let now = self.now();
@@ -436,6 +443,7 @@ impl Pump {
                     self.next_command += 1;
                     let (now, tag) = (self.now(), self.next_command);
                     self.commands.insert(tag, tell);
+                    self.tell_time(now);
                     self.engine.handle(now, Input::Control { tag, command });
                 }
                 Message::Look(look) => look(&self.engine),
@@ -663,6 +671,10 @@ impl Pump {
             match self.engine.poll(now) {
                 Output::Issue(dispatch) => self.issue(dispatch),
                 Output::Copy(copy) => self.copy(copy),
+                Output::Compare { tag, a, b } => {
+                    let equal = self.buffers.equal(a, b).expect("the engine names buffers that it was given");
+                    self.engine.handle(now, Input::Compared { tag, equal });
+                }
                 Output::Reply(reply) => self.reply(reply),
                 Output::Done { tag, result } => {
                     if let Some(tell) = self.commands.remove(&tag) {
@@ -773,8 +785,8 @@ impl Pump {
         let fine = match copy {
             Copy::Zero(range) => self.buffers.zero(range),
             Copy::Move { from, to } => self.buffers.copy(from, to),
-            Copy::Scratch(id) => {
-                self.buffers.insert_scratch(id);
+            Copy::Scratch { buf, len } => {
+                self.buffers.insert_scratch(buf, len as usize);
                 true
             }
             Copy::Drop(id) => {
@@ -903,7 +915,7 @@ impl Pump {
         let (tell, told) = channel();
         let now = self.now();
         self.commands.insert(0, tell);
-        self.engine.handle(now, Input::Control { tag: 0, command: Command::Checkpoint });
+        self.engine.handle(now, Input::Control { tag: 0, command: Command::Close });
         let mut events = Vec::new();
         self.drain();
         while since.elapsed() < 2 * STOP_PATIENCE && !self.engine.is_quiet() {

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use braid_core::Profile;
 use braid_core::control::{Command, Done, VolumeClass};
-use braid_core::request::RequestError;
-use braid_core::units::{MIB, VolumeId};
+use braid_core::request::{Event, RequestError};
+use braid_core::scrub::State;
+use braid_core::units::{BLOCK, MIB, VolumeId};
 
 use crate::disk::Model;
 use crate::fault::{Fault, Trouble};
@@ -79,6 +80,9 @@ pub fn run(seed: u64) -> Result<Summary, String> {
     let (mut destroys, mut creates) = (BTreeMap::new(), BTreeSet::new());
     let mut serial = 0;
     let lives = rng.between(1, 5);
+    // Dice of its own, so that a seed is the same run of clients with a scrub as without.
+    let mut scrubber = Rng::new(seed ^ 0x5c0b);
+    let scrubs = scrubber.percent(50);
     for life in 0..lives {
         // What is away may come back with the next life.
         if tolerated == 0 || rng.percent(50) {
@@ -188,6 +192,16 @@ pub fn run(seed: u64) -> Result<Summary, String> {
                 // The oracle knows of a volume's end at once, so the engine has to.
                 world.drain();
             }
+            if scrubs && scrubber.percent(1) {
+                let command = [
+                    Command::ScrubStart,
+                    Command::ScrubStart,
+                    Command::ScrubPause,
+                    Command::ScrubResume,
+                    Command::ScrubCancel,
+                ];
+                world.command(scrubber.pick(&command).clone());
+            }
             let alive = world.step();
             summary.answered += world.answers.len() as u64;
             for answer in std::mem::take(&mut world.answers) {
@@ -215,6 +229,13 @@ pub fn run(seed: u64) -> Result<Summary, String> {
             if let Some(why) = world.wrong.first() {
                 return Err(format!("life {life}: {why}"));
             }
+            // Copies may differ after a crash, and where a write failed; before, never.
+            let has_trouble = world.faults.0.iter().any(|f| !matches!(f.trouble, Trouble::Slow { .. }));
+            let found = world.events.iter().find(|e| matches!(e, Event::ScrubDifference { .. }));
+            if let Some(event) = found.filter(|_| life == 0 && !has_trouble) {
+                return Err(format!("life 0: {event:?}"));
+            }
+            world.events.clear();
             let waiting: usize = clients.iter().map(|c| c.under_way.len()).sum();
             if !alive && (left == 0 || volumes.is_empty()) {
                 if waiting > 0 || !creates.is_empty() && volumes.is_empty() {
@@ -234,6 +255,10 @@ pub fn run(seed: u64) -> Result<Summary, String> {
                     return Err(format!("life {life}, verifying: {answer:?}"));
                 }
             }
+            if scrubs {
+                scrub_to_the_end(&mut world).map_err(|why| format!("life {life}: {why}"))?;
+                world.check_quiet(!errors_are_fine);
+            }
             if let Some(why) = world.wrong.first() {
                 return Err(format!("life {life}, verifying: {why}"));
             }
@@ -248,6 +273,39 @@ pub fn run(seed: u64) -> Result<Summary, String> {
     summary.steps = world.steps;
     summary.hash = world.hash;
     Ok(summary)
+}
+
+/// While nobody writes, a scrub finds what brute force finds, no more and no less.
+fn scrub_to_the_end(world: &mut World) -> Result<(), String> {
+    let state = |w: &World| w.engine().report().scrub.scrub.state;
+    let _ = world.control(Command::ScrubCancel);
+    world.run_until_quiet();
+    world.events.clear();
+    let unequal = world.unequal();
+    // A pool whose log is dead refuses.
+    if world.control(Command::ScrubStart).is_err() {
+        world.run_until_quiet();
+        return Ok(());
+    }
+    world.run_until(|w| state(w) != State::Running);
+    world.run_until_quiet();
+    let mut found = Vec::new();
+    for event in world.events.drain(..) {
+        match event {
+            Event::ScrubDifference { volume: Some(volume), offset, len, .. } => {
+                found.extend((0..len / BLOCK).map(|i| (volume, offset + i * BLOCK)));
+            }
+            // What cannot be read cannot be compared.
+            Event::ScrubDifference { volume: None, .. } => return Err(format!("{event:?}")),
+            Event::ScrubReadError { .. } | Event::ScrubTellsNoMore | Event::DeviceFailed { .. } => return Ok(()),
+            _ => {}
+        }
+    }
+    found.sort_unstable();
+    match found == unequal && state(world) == State::Finished {
+        true => Ok(()),
+        false => Err(format!("a scrub found {found:?}, unequal are {unequal:?}, it is {:?}", state(world))),
+    }
 }
 
 fn draw_trouble(rng: &mut Rng, now: u64, size: u64) -> Trouble {

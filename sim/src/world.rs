@@ -13,15 +13,19 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
+use braid_core::chunk::Column;
 use braid_core::control::{Command, ControlError, Done, VolumeClass};
 use braid_core::device::RESERVED;
 use braid_core::meta::assembly::{Assembly, Step};
 use braid_core::meta::format::{self, NewDevice, NewPool};
 use braid_core::meta::superblock::{self, SLOTS, SUPERBLOCK_SIZE};
+use braid_core::profile::slice;
 use braid_core::request::{
-    Content as Tag, Copy, DeviceOp, Dispatch, Event, Input, IoError, NO_BUF, Op, Output, Request, RequestError, Segment,
+    Content as Tag, Copy, DeviceOp, Dispatch, Event, Input, IoError, NO_BUF, Op, Output, Request, RequestError,
+    ScrubCopy, Segment,
 };
 use braid_core::units::{BLOCK, BufId, BufRange, ChunkId, ClientId, DeviceId, Instant, IoId, UNIT, Uuid, VolumeId};
+use braid_core::volume::Extent;
 use braid_core::{ChunkType, DeviceState, Engine, Profile};
 
 use crate::disk::{Content, Disk, Model, SECTOR};
@@ -255,6 +259,8 @@ impl World {
                     let mut opening = [0; 16];
                     opening[..8].copy_from_slice(&self.rng.next_u64().to_le_bytes());
                     self.engine = Some(Engine::new(*opened, Instant(self.now), boot, Uuid(opening)));
+                    // A run begins in November 2023.
+                    self.input(Input::Clock { unix_s: 1_700_000_000 + self.now / 1_000_000_000 });
                     self.drain();
                     return Ok(());
                 }
@@ -441,6 +447,8 @@ impl World {
                 [2, u64::from(id.0), u64::from(result.is_ok())].iter().for_each(|&n| mix(&mut self.hash, n));
             }
             Input::Control { tag, .. } => mix(&mut self.hash, tag ^ 3),
+            Input::Compared { tag, equal } => mix(&mut self.hash, tag << 1 ^ u64::from(*equal) ^ 6 << 50),
+            Input::Clock { unix_s } => mix(&mut self.hash, *unix_s),
             Input::Tick => mix(&mut self.hash, 4),
         }
         self.engine.as_mut().expect("the engine is up").handle(Instant(self.now), input);
@@ -464,8 +472,13 @@ impl World {
                     mix(&mut self.hash, tag ^ u64::from(result.is_ok()) << 41);
                     self.done.push((tag, result));
                 }
+                Output::Compare { tag, a, b } => {
+                    let equal = self.memory(a).to_vec() == self.memory(b);
+                    self.input(Input::Compared { tag, equal });
+                }
                 Output::Event(event) => {
                     mix(&mut self.hash, 5);
+                    self.check_difference(&event);
                     self.events.push(event);
                 }
                 Output::Idle { until } => {
@@ -490,9 +503,11 @@ impl World {
                 let stamps = self.memory(from).to_vec();
                 self.memory(to).copy_from_slice(&stamps);
             }
-            Copy::Scratch(id) => {
-                assert!(id != NO_BUF && self.scratch.insert(id.0), "scratch {id} is in use");
-                self.buffers.insert(id.0, vec![0xdead_beef_dead_beef; (BLOCK / SECTOR) as usize]);
+            Copy::Scratch { buf, len } => {
+                assert!(buf != NO_BUF && self.scratch.insert(buf.0), "scratch {buf} is in use");
+                // Other rubbish each time: what was not read must not look alike.
+                let rubbish = 0xdead_beef_0000_0000 | u64::from(buf.0);
+                self.buffers.insert(buf.0, vec![rubbish; (u64::from(len) / SECTOR) as usize]);
             }
             Copy::Drop(id) => {
                 assert!(self.scratch.remove(&id.0), "scratch {id} is not in use");
@@ -607,7 +622,9 @@ impl World {
                 }
                 Segment::Payload(range) => {
                     let len = u64::from(range.len);
-                    assert!(at >= RESERVED && within(at, len, false), "payload at {at} of device {device}");
+                    // A scrub reads the pool's own pages into memory like everything else.
+                    let is_there = within(at, len, false) || !is_write && within(at, len, true);
+                    assert!(at >= RESERVED && is_there, "payload at {at} of device {device}");
                     let memory = &self.buffers[&range.buf.0];
                     let from = (u64::from(range.offset) / SECTOR) as usize;
                     if is_write {
@@ -709,6 +726,54 @@ impl World {
             }
             assert_eq!(entries, volume.mapped_units.iter().sum::<u64>());
         }
+    }
+
+    /// A difference that is reported is there now, and the copies are grouped as they are.
+    fn check_difference(&mut self, event: &Event) {
+        let Event::ScrubDifference { len, copies, .. } = event else { return };
+        for at in (0..*len).step_by(BLOCK as usize) {
+            let block = |c: &ScrubCopy| self.disks[c.device.index() - 1].read_bytes(c.offset + at, BLOCK);
+            let is_right = |a: &ScrubCopy, b: &ScrubCopy| (a.group == b.group) == (block(a) == block(b));
+            let all_right = copies.iter().all(|a| copies.iter().all(|b| is_right(a, b)));
+            if !all_right || copies.iter().all(|c| c.group == copies[0].group) {
+                self.wrong.push(format!("a false difference at {} ns: {event:?}", self.now));
+            }
+        }
+    }
+
+    /// Blocks of volumes whose copies on members in use are not alike: volume and first byte. By brute force.
+    pub fn unequal(&self) -> Vec<(VolumeId, u64)> {
+        let pool = self.engine().pool();
+        let mut found = Vec::new();
+        for volume in pool.volumes() {
+            for (unit, entry) in volume.map.entries() {
+                let chunk = pool.chunk(entry.chunk()).expect("it exists");
+                for block in (0..UNIT / BLOCK).filter(|b| entry.written() >> b & 1 == 1) {
+                    let at = u64::from(entry.unit()) * UNIT + block * BLOCK;
+                    let part = slice(chunk.profile, chunk.columns.len(), at, BLOCK);
+                    let columns = chunk.columns[part.first..part.first + part.copies].iter();
+                    let online = columns.filter(|c| pool.is_online(c.device));
+                    let read = |c: &Column| self.disks[c.device.index() - 1].read_bytes(c.offset + part.offset, BLOCK);
+                    let copies: BTreeSet<Vec<u8>> = online.map(read).collect();
+                    if copies.len() > 1 {
+                        found.push((volume.id, unit * UNIT + block * BLOCK));
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Where each copy of a block of a volume is: device and first byte.
+    pub fn places(&self, volume: VolumeId, offset: u64) -> Vec<(DeviceId, u64)> {
+        let pool = self.engine().pool();
+        let Some(Extent::Mapped { chunk, offset, .. }) = pool.volume(volume).map(|v| v.map.first(offset, BLOCK)) else {
+            return Vec::new();
+        };
+        let chunk = pool.chunk(chunk).expect("it exists");
+        let part = slice(chunk.profile, chunk.columns.len(), offset, BLOCK);
+        let columns = chunk.columns[part.first..part.first + part.copies].iter();
+        columns.map(|c| (c.device, c.offset + part.offset)).collect()
     }
 
     /// Reads everything that was ever touched, and some that was not.

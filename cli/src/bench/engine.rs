@@ -177,6 +177,8 @@ impl Bare {
                 Output::Idle { .. } => return told,
                 done @ Output::Done { .. } => told.push(done),
                 Output::Reply(_) | Output::Copy(_) | Output::Event(_) => {}
+                // Nothing is scrubbed here.
+                Output::Compare { .. } => {}
             }
         }
     }

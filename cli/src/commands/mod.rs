@@ -4,6 +4,7 @@ pub(crate) mod device;
 pub(crate) mod iostat;
 pub(crate) mod pool;
 pub(crate) mod property;
+pub(crate) mod scrub;
 pub(crate) mod share;
 pub(crate) mod status;
 pub(crate) mod volume;

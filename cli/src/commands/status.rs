@@ -133,6 +133,7 @@ fn show(pool: &PoolStatus, verbose: bool, flags: &ListFlags) -> Result<String, A
             format!("{} of {} chunks stand on a tier that is not preferred", size::long(spill.bytes), spill.kind);
         let _ = writeln!(out, " spill: {} ({} times since open)", printable(&text), spill.count);
     }
+    let _ = writeln!(out, "  scan: {}", printable(&super::scrub::scan(&pool.scrub)));
     for note in &pool.notes {
         let _ = writeln!(out, "  note: {}", printable(note));
     }

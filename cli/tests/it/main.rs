@@ -5,6 +5,7 @@ mod mock;
 mod placement;
 mod real;
 mod restart;
+mod scrub;
 mod tidy;
 #[path = "../../../host/tests/it/tools.rs"]
 mod tools;
@@ -37,8 +38,8 @@ fn what_people_type_first_is_understood() {
         ("replace start 3 /dev/sdf tank", 1, "not there yet"),
         ("replace tank sdd sdf", 1, "not there yet"),
         ("balance start -dconvert=raid1 tank", 1, "not there yet"),
-        ("scrub -w tank", 1, "not there yet"),
-        ("scrub start -B tank", 1, "not there yet"),
+        ("scrub -w tank", 0, "scrub finished at 2026-11-21T08:01:00Z: 600GiB read in 60 s, nothing found"),
+        ("scrub start -B tank", 0, "scrub finished"),
         ("set read_policy=latency tank", 0, "read_policy=latency"),
         ("create -V 10G tank/v", 0, "10737418240"),
         ("destroy tank", 5, "This forgets pool tank: 3 devices, 303GiB in use, tank/vm0 tank/vm1"),

@@ -157,8 +157,28 @@ impl Service for Mock {
             writable_metadata_bytes: 500 * GIB,
             spilled: vec![Spill { kind: "metadata".into(), bytes: GIB, count: 1 }],
             notes: vec![],
+            scrub: ScrubInfo { pool: "tank".into(), state: "none".into(), ..ScrubInfo::default() },
             problems: if bad { vec![problem] } else { vec![] },
             devices: self.devices(),
+        }])
+    }
+    fn scrub(&self, r: Scrub) -> Result<Change, ApiError> {
+        self.note(&r);
+        Self::pool(&r.pool)?;
+        change(format!("scrub of {}", r.pool), false)
+    }
+    fn scrub_status(&self, r: ScrubStatus) -> Result<Vec<ScrubInfo>, ApiError> {
+        Self::known(&r.pool)?;
+        let time = |at: &str| Some(format!("2026-11-21T{at}Z"));
+        Ok(vec![ScrubInfo {
+            pool: "tank".into(),
+            state: "finished".into(),
+            started_at: time("08:00:00"),
+            ended_at: time("08:01:00"),
+            running_ns: 60_000_000_000,
+            done_bytes: 600 * GIB,
+            total_bytes: 600 * GIB,
+            ..ScrubInfo::default()
         }])
     }
     fn usage(&self, r: Usage) -> Result<Vec<PoolUsage>, ApiError> {

@@ -24,8 +24,8 @@ use crate::meta::superblock::{ROOT_RUNS_MAX, SYSTEM_CHUNKS_MAX};
 use crate::meta::{PAGE, Superblock};
 use crate::queue::{Io, Owner};
 use crate::request::{DeviceOp, IoError};
-use crate::units::{DeviceId, Instant};
-use crate::volume::LEAF_SPAN;
+use crate::units::{BLOCKS_PER_UNIT, ChunkId, DeviceId, Instant};
+use crate::volume::{LEAF_SPAN, block_mask};
 
 /// Leaves that may change before a checkpoint is due: bounds the work of one.
 const DIRTY_LEAVES_MAX: u64 = 4096;
@@ -167,6 +167,19 @@ impl Commit {
 
     pub(super) fn generation(&self) -> u64 {
         self.superblock.generation
+    }
+
+    /// Pages of sixteen that a checkpoint wrote: one bit each. The ring of the log is none of them.
+    pub(super) fn pages_of(&self, chunk: ChunkId, unit: u32) -> u16 {
+        let first = u64::from(unit) * BLOCKS_PER_UNIT;
+        let is_log = self.superblock.system.first().is_some_and(|c| c.id == chunk);
+        let log = if is_log { u64::from(self.superblock.log_blocks).saturating_sub(first) } else { 0 };
+        self.pages.taken(chunk, first) & !block_mask(0, log.min(BLOCKS_PER_UNIT))
+    }
+
+    /// Pages are being written at this moment.
+    pub(super) fn is_writing_pages(&self) -> bool {
+        self.checkpoint.is_some()
     }
 
     /// Pages that are free once what is under way is durable.

@@ -26,7 +26,7 @@ pub(super) enum Due {
     Checkpoint,
 }
 
-type Outcome = Result<(Done, Due), ControlError>;
+pub(super) type Outcome = Result<(Done, Due), ControlError>;
 
 fn usage(message: impl Into<String>) -> ControlError {
     ControlError::new(ErrorKind::Usage, message)
@@ -88,6 +88,14 @@ impl Engine {
             }
             Command::SetDevice { device, name, value } => self.set_device(device, &name, &value),
             Command::Checkpoint => Ok((Done::Changed, Due::Checkpoint)),
+            Command::Close => {
+                self.close_scrub();
+                Ok((Done::Changed, Due::Checkpoint))
+            }
+            Command::ScrubStart => self.start_scrub(),
+            Command::ScrubPause => self.pause_scrub(),
+            Command::ScrubResume => self.resume_scrub(),
+            Command::ScrubCancel => self.cancel_scrub(),
         }
     }
 
@@ -262,6 +270,7 @@ impl Engine {
             writable_data,
             writable_metadata,
             generation: self.commit.generation(),
+            scrub: self.scrub_report(),
         }
     }
 

@@ -13,10 +13,12 @@
 //! | `space.rs` | units and chunks: handing out, taking back |
 //! | `commit.rs` | log groups, flushes, checkpoints |
 //! | `control.rs` | commands of the operator, reports |
+//! | `scrub/` | not part of any: reading everything and comparing copies |
 
 mod commit;
 mod control;
 mod data;
+mod scrub;
 mod space;
 
 use control::Due;
@@ -42,7 +44,7 @@ use crate::request::{
     Copy, DeviceOp, Dispatch, Event, Input, IoError, NO_BUF, Op, Output, Reply, Request, RequestError, Segment,
 };
 use crate::slab::Slab;
-use crate::units::{BufId, DeviceId, Instant, IoId, Uuid};
+use crate::units::{BLOCK, BufId, DeviceId, Instant, IoId, Uuid, VolumeId};
 
 /// Most requests in flight in one pool; more are answered with `Busy`. Exports keep well below it.
 pub const REQUESTS_MAX: usize = 65_536;
@@ -111,6 +113,9 @@ pub struct Engine {
     journal: Journal,
     commit: commit::Commit,
     space: space::Space,
+    scrub: scrub::Work,
+    /// The clock on the wall: at that moment it said so many seconds since 1970.
+    wall: (Instant, u64),
 
     counters: Counters,
     next_scratch: u32,
@@ -142,6 +147,8 @@ impl Engine {
             journal,
             commit: commit::Commit::new(superblock, pages, root),
             space: space::Space::default(),
+            scrub: scrub::Work::default(),
+            wall: (now, 0),
             counters: Counters::default(),
             next_scratch: u32::MAX - 1,
             pool,
@@ -177,6 +184,8 @@ impl Engine {
                 Ok((done, Due::Checkpoint)) => self.join_checkpoint(Waiter::Control { tag, done }),
                 Err(error) => self.outputs.push_back(Output::Done { tag, result: Err(error) }),
             },
+            Input::Compared { tag, equal } => self.scrub_compared(tag, equal),
+            Input::Clock { unix_s } => self.wall = (self.now, unix_s),
             Input::Tick => {}
         }
     }
@@ -191,8 +200,15 @@ impl Engine {
             self.drive_commit();
             let came_back = self.dispatch();
             if self.outputs.is_empty() && !came_back {
-                let until = self.commit_deadline().into_iter().chain(self.queues_wake).min();
-                return Output::Idle { until };
+                // Last, so that clients' commands are on their way while it looks for work.
+                match self.scrub_turn() {
+                    scrub::Turn::Moved => {}
+                    scrub::Turn::Later => return Output::Idle { until: Some(self.now) },
+                    scrub::Turn::Nothing => {
+                        let until = self.commit_deadline().into_iter().chain(self.queues_wake).min();
+                        return Output::Idle { until };
+                    }
+                }
             }
         }
     }
@@ -226,6 +242,11 @@ impl Engine {
     /// Requests not yet answered.
     pub fn in_flight(&self) -> usize {
         self.requests.len()
+    }
+
+    /// Ranges of volumes that are held now, by clients and by a scrub.
+    pub fn locked(&self) -> usize {
+        self.locks.held_count()
     }
 
     /// Nothing is under way: no request, no I/O, no commit.
@@ -321,22 +342,35 @@ impl Engine {
         self.space.leave(active.epoch);
         if !matches!(op, Op::Read | Op::Flush) {
             let (start, end) = data::envelope(&active.request);
-            let mut granted = core::mem::take(&mut self.granted);
-            self.locks.release(volume, start, end, id, &mut granted);
-            for next in granted.drain(..) {
-                self.requests[next].epoch = self.space.enter();
-                self.start_change(next);
-            }
-            self.granted = granted;
+            self.unlock(volume, start, end, id);
         }
+    }
+
+    /// Lets go of a range, and whoever waited for it goes on.
+    fn unlock(&mut self, volume: VolumeId, start: u64, end: u64, token: u32) {
+        let mut granted = core::mem::take(&mut self.granted);
+        self.locks.release(volume, start, end, token, &mut granted);
+        for next in granted.drain(..) {
+            if next >= scrub::TOKENS {
+                self.scrub_granted(next);
+                continue;
+            }
+            self.requests[next].epoch = self.space.enter();
+            self.start_change(next);
+        }
+        self.granted = granted;
     }
 
     /// A scratch block of the host's.
     fn scratch(&mut self) -> BufId {
+        self.scratch_of(BLOCK)
+    }
+
+    fn scratch_of(&mut self, len: u64) -> BufId {
         let id = BufId(self.next_scratch);
         // The upper half of the ids is for scratch; far fewer are ever in use at once.
         self.next_scratch = if self.next_scratch == 1 << 31 { u32::MAX - 1 } else { self.next_scratch - 1 };
-        self.outputs.push_back(Output::Copy(Copy::Scratch(id)));
+        self.outputs.push_back(Output::Copy(Copy::Scratch { buf: id, len: len as u32 }));
         id
     }
 
@@ -519,6 +553,8 @@ impl Engine {
             Owner::Superblock => self.superblock_done(io.device, result),
             Owner::Flush | Owner::CheckpointFlush => self.device_flushed(&io, result),
             Owner::Discard(chunk) => self.chunk_discarded(chunk),
+            Owner::Scrub(piece) => self.scrub_read(piece, &io, result),
+            Owner::Recheck(piece) => self.scrub_reread(piece, &io, result),
         }
     }
 

@@ -6,6 +6,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::PAGE;
+use super::codec::{Reader, Writer};
 use super::format::{NewDevice, NewPool, plan};
 use super::image;
 use super::journal::Journal;
@@ -19,6 +20,7 @@ use crate::control::VolumeClass;
 use crate::device::DeviceClass;
 use crate::pool::Pool;
 use crate::profile::Profile;
+use crate::scrub::{PLACES_MAX, Place, Scrub, State};
 use crate::units::{ChunkId, DeviceId, MIB, Uuid, VolumeId};
 use crate::volume::{ALL_BLOCKS, Entry, block_mask};
 
@@ -124,4 +126,47 @@ fn a_leaf() {
     let (page, bytes) = &image.writes[0];
     assert_eq!(*page, pages::address(ChunkId(1), 128));
     check("leaf", bytes);
+}
+
+#[test]
+fn a_scrub() {
+    let mut journal = Journal::new(POOL, 3, 512, 1031, 46);
+    let place = |chunk, unit| Place { chunk: ChunkId(chunk), unit };
+    let scrub = Scrub {
+        state: State::Running,
+        started: 1_795_254_923,
+        ended: 0,
+        ran_ms: 61_500,
+        end: 9,
+        done: 5 << 30,
+        total: 12 << 30,
+        unread: 0,
+        differences: 1,
+        read_errors: 0,
+        places: [(DeviceId(1), place(2, 4096)), (DeviceId(2), place(5, 17))].into(),
+    };
+    journal.append(&Record::Scrub(scrub.clone().into()));
+    let block = &journal.take_group(None)[0].bytes;
+    check("scrub", block);
+    // And back, as the next opening reads it.
+    let mut pool = Pool::new("tank".to_string(), POOL);
+    for record in super::journal::open(block, POOL).expect("sealed").1 {
+        pool.apply(record).expect("fits");
+    }
+    assert_eq!(pool.scrub, scrub);
+    assert!(pool.records().iter().any(|r| matches!(r, Record::Scrub(s) if **s == scrub)), "the root has it too");
+}
+
+#[test]
+fn places_beyond_the_most_a_record_holds_are_left_out() {
+    let place = Place { chunk: ChunkId(1), unit: 1 };
+    let places = (1..=PLACES_MAX as u32 + 50).map(|id| (DeviceId(id), place)).collect();
+    let scrub = Scrub { state: State::Paused, places, ..Scrub::default() };
+    let mut w = Writer::default();
+    Record::Scrub(scrub.into()).encode(&mut w);
+    let Ok(Record::Scrub(back)) = Record::decode(&mut Reader::new(&w.bytes)) else { panic!("it is one") };
+    assert_eq!((back.state, back.places.len()), (State::Paused, PLACES_MAX));
+    for cut in 0..w.bytes.len() {
+        assert!(Record::decode(&mut Reader::new(&w.bytes[..cut])).is_err(), "{cut} bytes");
+    }
 }

@@ -101,6 +101,13 @@ impl PageSpace {
         self.total
     }
 
+    /// Which of sixteen pages of a chunk are taken, the log's blocks included: one bit each from page `first` on, which
+    /// is a multiple of 16.
+    pub(crate) fn taken(&self, chunk: ChunkId, first: u64) -> u16 {
+        let word = self.chunks.get(&chunk).and_then(|t| t.bits.get((first / 64) as usize));
+        word.map_or(0, |word| (word >> (first % 64)) as u16)
+    }
+
     /// Takes a page.
     pub(crate) fn take(&mut self) -> Option<Page> {
         for (&chunk, taken) in &mut self.chunks {

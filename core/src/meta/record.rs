@@ -12,6 +12,7 @@ use crate::control::VolumeClass;
 use crate::device::{DEVICE_MAX, Device, DeviceClass, DeviceState};
 use crate::profile::Profile;
 use crate::queue::config::{self, Overrides};
+use crate::scrub::{PLACES_MAX, Place, Scrub, State};
 use crate::units::{BLOCK, ChunkId, DeviceId, STRIP, UNIT, VolumeId};
 use crate::volume::{Entry, VOLUME_MAX};
 
@@ -67,6 +68,8 @@ pub enum Record {
     },
     /// A device joined, or something about it changed.
     Device(Box<Device>),
+    /// What is known of the last scrub.
+    Scrub(Box<Scrub>),
     /// Root only: profiles of future chunks by type, and the next ids.
     Pool {
         /// Data, metadata, system.
@@ -139,6 +142,10 @@ impl Record {
             Record::LeafPage { volume, leaf, page, crc } => {
                 w.u8(10).u32(volume.0).u64(*leaf).u64(*page).u32(*crc);
             }
+            Record::Scrub(scrub) => {
+                w.u8(11);
+                encode_scrub(w, scrub);
+            }
         }
     }
 
@@ -178,6 +185,7 @@ impl Record {
                 Record::LeafLine { volume, leaf, chunk, first }
             }
             10 => Record::LeafPage { volume: volume_id(r)?, leaf: leaf_or_unit(r)?, page: r.u64()?, crc: r.u32()? },
+            11 => Record::Scrub(Box::new(decode_scrub(r)?)),
             _ => return Err(Malformed),
         })
     }
@@ -317,4 +325,31 @@ fn decode_device(r: &mut Reader<'_>) -> Result<Device, Malformed> {
         written: 0,
         flushed: 0,
     })
+}
+
+fn encode_scrub(w: &mut Writer, scrub: &Scrub) {
+    w.u8(scrub.state as u8).u64(scrub.started).u64(scrub.ended).u64(scrub.ran_ms).u32(scrub.end);
+    w.u64(scrub.done).u64(scrub.total).u64(scrub.unread).u64(scrub.differences).u64(scrub.read_errors);
+    w.u16(scrub.places.len().min(PLACES_MAX) as u16);
+    for (device, place) in scrub.places.iter().take(PLACES_MAX) {
+        w.u16(device.0 as u16).u32(place.chunk.0).u32(place.unit);
+    }
+}
+
+#[deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+fn decode_scrub(r: &mut Reader<'_>) -> Result<Scrub, Malformed> {
+    let state = State::ALL.get(usize::from(r.u8()?)).copied().ok_or(Malformed)?;
+    let mut scrub =
+        Scrub { state, started: r.u64()?, ended: r.u64()?, ran_ms: r.u64()?, end: r.u32()?, ..Scrub::default() };
+    (scrub.done, scrub.total, scrub.unread) = (r.u64()?, r.u64()?, r.u64()?);
+    (scrub.differences, scrub.read_errors) = (r.u64()?, r.u64()?);
+    let count = usize::from(r.u16()?);
+    check(scrub.end <= CHUNKS_MAX && count <= PLACES_MAX)?;
+    for _ in 0..count {
+        let device = DeviceId(u32::from(r.u16()?));
+        let place = Place { chunk: chunk_id(r)?, unit: r.u32()? };
+        check(device.0 != 0 && place.unit <= UNITS_MAX)?;
+        scrub.places.insert(device, place);
+    }
+    Ok(scrub)
 }

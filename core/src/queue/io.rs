@@ -29,12 +29,16 @@ pub(crate) enum Owner {
     CheckpointFlush,
     /// The space of a chunk that goes.
     Discard(ChunkId),
+    /// One copy of a piece that a scrub reads.
+    Scrub(u32),
+    /// One block that a scrub reads again under the range lock, where a client may wait.
+    Recheck(u32),
 }
 
 impl Owner {
     /// A client is behind it, now: checkpoints and discards don't count where policies look at load.
     pub(crate) fn is_interactive(self) -> bool {
-        matches!(self, Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) | Owner::Log)
+        matches!(self, Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) | Owner::Log | Owner::Recheck(_))
     }
 
     /// How long it may wait. Somebody waits for the log and for superblocks: writes and flushes are answered after them.
@@ -45,6 +49,8 @@ impl Owner {
             Owner::Log | Owner::Superblock | Owner::Flush | Owner::CheckpointFlush => Class::SyncWrite,
             Owner::Page => Class::AsyncWrite,
             Owner::Discard(_) => Class::Trim,
+            Owner::Scrub(_) => Class::Scrub,
+            Owner::Recheck(_) => Class::SyncRead,
         }
     }
 }

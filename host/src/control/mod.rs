@@ -7,5 +7,6 @@
 
 pub mod api;
 pub mod check;
+pub mod scrub;
 pub mod server;
 pub mod size;

@@ -26,6 +26,8 @@
 //! | `share` | `CreateShare` | `ShareInfo` | serve a volume |
 //! | `unshare` | `RemoveShare` | `Change` | stop serving it |
 //! | `shares` | `ListShares` | `[ShareInfo]` | what is served |
+//! | `scrub` | `Scrub` | `Change` | start, pause, resume, cancel or limit a scrub |
+//! | `scrub.status` | `ScrubStatus` | `[ScrubInfo]` | how far it is, what it found |
 //! | `events` | `ListEvents` | `[EventInfo]` | what happened |
 //!
 //! Who may ask: the user that runs the daemon, and root. Three locks guard that: the folder is 0700 when it is made
@@ -237,6 +239,8 @@ fn router(service: Shared) -> Router {
         .add::<CreateShare>(change::<CreateShare>)
         .add::<RemoveShare>(change::<RemoveShare>)
         .add::<ListShares>(look::<ListShares>)
+        .add::<Scrub>(change::<Scrub>)
+        .add::<ScrubStatus>(look::<ScrubStatus>)
         .add::<ListEvents>(look::<ListEvents>)
         .fallback(async || {
             let known = ROUTES.join(" ");

@@ -114,6 +114,10 @@ impl Narrator {
 
     fn sentence(&self, event: &Event) -> Option<(Severity, &'static str, String)> {
         Some(match *event {
+            Event::ScrubDifference { .. }
+            | Event::ScrubReadError { .. }
+            | Event::ScrubTellsNoMore
+            | Event::ScrubFinished { .. } => return super::scrub::sentence(event, |id| self.device(id)),
             Event::Spill { chunk, kind, bytes } => (
                 Severity::Warning,
                 "chunk.spill",

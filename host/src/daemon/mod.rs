@@ -34,6 +34,7 @@ mod discover;
 mod events;
 mod pools;
 mod properties;
+mod scrub;
 mod shares;
 mod views;
 mod volumes;
@@ -368,6 +369,14 @@ impl Service for Daemon {
     }
     fn shares(&self, request: ListShares) -> Result<Vec<ShareInfo>, ApiError> {
         self.list_shares(&request)
+    }
+
+    fn scrub(&self, request: Scrub) -> Result<Change, ApiError> {
+        self.alive()?;
+        self.change_scrub(&request)
+    }
+    fn scrub_status(&self, request: ScrubStatus) -> Result<Vec<ScrubInfo>, ApiError> {
+        self.view(request.pool.as_ref(), scrub::info)
     }
 
     fn events(&self, request: ListEvents) -> Result<Vec<EventInfo>, ApiError> {

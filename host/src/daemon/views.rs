@@ -9,6 +9,7 @@ use braid_core::units::DeviceId;
 use braid_core::{ChunkType, DeviceState};
 
 use super::events::kind_name;
+use super::scrub;
 use crate::control::api::*;
 
 /// Chunk types in the order of the reports' tables.
@@ -93,7 +94,7 @@ fn short_name(path: &str) -> String {
     path.rsplit('/').next().unwrap_or(path).to_string()
 }
 
-fn path_of(device: &DeviceReport, about: &About) -> String {
+pub(super) fn path_of(device: &DeviceReport, about: &About) -> String {
     about.members.get(&device.id).map_or_else(|| device.path.clone(), |m| m.path.clone())
 }
 
@@ -151,8 +152,9 @@ pub(super) fn status(report: &PoolReport, about: &About) -> PoolStatus {
         writable_data_bytes: report.writable_data,
         writable_metadata_bytes: report.writable_metadata,
         spilled: spilled.collect(),
-        problems: problems(report, about, degraded),
+        problems: problems(report, about, degraded).into_iter().chain(scrub::problem(report)).collect(),
         notes: notes(about),
+        scrub: scrub::info(report, about),
         devices: devices(report, about),
     }
 }
@@ -390,6 +392,7 @@ mod tests {
             writable_data: GIB,
             writable_metadata: GIB,
             generation: 12,
+            scrub: Default::default(),
         }
     }
 

@@ -4,6 +4,7 @@ mod apart;
 mod damage;
 mod full;
 mod scenarios;
+mod scrub;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

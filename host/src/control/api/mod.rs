@@ -29,6 +29,7 @@ use super::check;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub use super::scrub::*;
 pub use devices::*;
 pub use events::*;
 pub use pools::*;
@@ -96,6 +97,11 @@ pub trait Service: Send + Sync + 'static {
     /// What is served, in id order.
     fn shares(&self, request: ListShares) -> Result<Vec<ShareInfo>, ApiError>;
 
+    /// Starts, pauses, resumes, cancels or limits a scrub.
+    fn scrub(&self, request: Scrub) -> Result<Change, ApiError>;
+    /// The last scrub of a pool, or of all.
+    fn scrub_status(&self, request: ScrubStatus) -> Result<Vec<ScrubInfo>, ApiError>;
+
     /// What happened, oldest first.
     fn events(&self, request: ListEvents) -> Result<Vec<EventInfo>, ApiError>;
 
@@ -156,6 +162,8 @@ calls! {
     "share" share CreateShare -> ShareInfo;
     "unshare" unshare RemoveShare -> Change;
     "shares" shares ListShares -> Vec<ShareInfo>;
+    "scrub" scrub Scrub -> Change;
+    "scrub.status" scrub_status ScrubStatus -> Vec<ScrubInfo>;
     "events" events ListEvents -> Vec<EventInfo>;
 }
 

@@ -282,6 +282,9 @@ pub struct PoolStatus {
     /// What there is to know and nothing to worry about: how disks are talked to, what a power cut took back.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// The last scrub.
+    #[serde(default)]
+    pub scrub: super::ScrubInfo,
     /// Members in id order.
     pub devices: Vec<DeviceStatus>,
 }

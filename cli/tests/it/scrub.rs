@@ -1,0 +1,112 @@
+//! Scrub, from the command line down to damaged bytes on a disk.
+
+use crate::real::Real;
+use braid_host::nbd::client::{Client, Wish};
+use braid_host::nbd::proto::cmd;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+const MIB: u64 = 1 << 20;
+const BLOCK: u64 = 4096;
+
+/// Every block has its own content: its number, all over.
+fn content(offset: u64, len: u64) -> Vec<u8> {
+    let word = |i: u64| (0x5c0b_0000_0000_0000 | ((offset / 8 + i) / 512)).to_le_bytes();
+    (0..len / 8).flat_map(word).collect()
+}
+
+fn fill(real: &Real, bytes: u64) {
+    let socket = real.path("v.sock");
+    real.ok(&format!("share tank/v nbd --unix={}", socket.display()));
+    let mut client = Client::connect(&socket, "tank/v", Wish::default()).expect("connect");
+    for offset in (0..bytes).step_by(MIB as usize) {
+        assert_eq!(client.write(0, offset, &content(offset, MIB)).expect("write").error, 0);
+    }
+    assert_eq!(client.call(cmd::FLUSH, 0, 0, 0).expect("flush").error, 0);
+    client.disconnect().expect("disconnect");
+    real.ok("unshare tank/v");
+}
+
+/// Where a block of the volume is in a file.
+fn find(real: &Real, disk: &str, offset: u64) -> Option<u64> {
+    let bytes = std::fs::read(real.path(disk)).expect("read");
+    let block = content(offset, BLOCK);
+    (0..bytes.len()).step_by(BLOCK as usize).find(|&at| bytes[at..].starts_with(&block)).map(|at| at as u64)
+}
+
+fn damage(real: &Real, disk: &str, at: u64) {
+    let file = File::options().read(true).write(true).open(real.path(disk)).expect("open");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).expect("read");
+    file.write_all_at(&[byte[0] ^ 1], at).expect("write");
+    file.sync_all().expect("sync");
+}
+
+#[test]
+fn planted_damage_is_found_at_its_device_and_byte() {
+    let real = Real::start();
+    real.tank("raid1", &[256 * MIB, 256 * MIB], 64 * MIB);
+    assert!(real.ok("status tank").contains("  scan: none requested"));
+    fill(&real, 32 * MIB);
+    let run = real.braid("scrub -w tank");
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.out.contains("scan: scrub finished at ") && run.out.contains("nothing found"), "{run:?}");
+    let planted = 17 * MIB + 5 * BLOCK;
+    let at = find(&real, "d1.img", planted).expect("it is there");
+    let other = find(&real, "d0.img", planted).expect("it is there");
+    damage(&real, "d1.img", at + 1234);
+    let run = real.braid("scrub start -B tank");
+    assert_eq!(run.code, 1, "it found something: {run:?}");
+    assert!(run.out.contains("1 block not alike") && run.out.contains("nothing was repaired"), "{run:?}");
+    let events = real.ok("events tank");
+    let places = format!(
+        "copies of 4KiB of volume v at byte {planted} are not alike: device 1 ({}) at byte {other}, device 2 ({}) at \
+         byte {at}: which is right cannot be told",
+        real.word("d0.img"),
+        real.word("d1.img")
+    );
+    assert!(events.contains(&places), "{events}\nlacks\n{places}");
+    let info = &real.json("scrub status tank")[0];
+    assert_eq!((info["state"].as_str(), info["differences"].as_u64()), (Some("finished"), Some(1)), "{info}");
+    assert_eq!((info["devices"][1]["id"].as_u64(), info["devices"][1]["differences"].as_u64()), (Some(2), Some(1)));
+    assert!(info["done_bytes"].as_u64() >= Some(64 * MIB), "{info}");
+    let status = real.ok("status tank");
+    assert!(status.contains("the last scrub found 1 blocks whose copies are not alike"), "{status}");
+}
+
+#[test]
+fn of_three_copies_the_one_in_the_minority_is_named() {
+    let real = Real::start();
+    let disks: Vec<String> = (0..3).map(|i| real.disk(&format!("d{i}.img"), 256 * MIB)).collect();
+    real.ok(&format!("create tank -d raid1c3 -m raid1c3 {}", disks.join(" ")));
+    real.ok(&format!("volume create tank/v {}", 64 * MIB));
+    fill(&real, 8 * MIB);
+    let at = find(&real, "d2.img", 3 * MIB).expect("it is there");
+    damage(&real, "d2.img", at);
+    assert_eq!(real.braid("scrub -w tank").code, 1);
+    let events = real.ok("events tank");
+    let sentence = format!("device 3 ({}) at byte {at}: differs from most copies: ", real.word("d2.img"));
+    assert!(events.contains(&sentence), "{events}\nlacks\n{sentence}");
+    let info = &real.json("scrub status tank")[0];
+    assert_eq!(info["devices"].as_array().map(Vec::len), Some(1), "{info}");
+}
+
+#[test]
+fn verbs_states_and_a_restart() {
+    let mut real = Real::start();
+    real.tank("raid1", &[256 * MIB, 256 * MIB], 64 * MIB);
+    for verb in ["pause", "resume", "cancel", "-p", "-s"] {
+        let run = real.braid(&format!("scrub {verb} tank"));
+        assert_eq!(run.code, 4, "{verb}: {run:?}");
+        assert!(run.err.contains("no scrub under way"), "{run:?}");
+    }
+    assert_eq!(real.braid("scrub nopool").code, 4);
+    assert_eq!(real.braid("scrub sta tank").code, 2);
+    assert!(real.ok("scrub tank").contains("scrub of tank started"));
+    real.ok("scrub status -w tank");
+    let before = real.json("scrub status tank")[0].clone();
+    real.restart();
+    let after = real.json("scrub status tank")[0].clone();
+    assert_eq!(before, after, "the result outlives the daemon");
+    assert!(real.ok("status tank").contains("  scan: scrub finished at 20"));
+}

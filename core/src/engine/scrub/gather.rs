@@ -1,0 +1,118 @@
+//! From maps to tables: who owns the units of the chunks of a round.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{Engine, Home, Lane, Round, TURN, Table};
+use crate::ChunkType;
+use crate::scrub::{MEMORY, PIECE_MAX, ROUND_MAX, WINDOW};
+use crate::units::{ChunkId, DeviceId, UNIT, VolumeId, round_down};
+use crate::volume::{LEAF, Shape};
+
+/// The next leaf to look at.
+pub(super) struct Cursor {
+    volume: u32,
+    leaf: u64,
+    /// Lane and place in it of each chunk of the round.
+    seats: BTreeMap<ChunkId, (usize, usize)>,
+}
+
+impl Engine {
+    /// Chooses the chunks of the next round: of each lane those that come next, in turn, up to a bound of memory. False
+    /// when none is left.
+    pub(super) fn begin_round(&mut self) -> bool {
+        let scrub = &self.pool.scrub;
+        let mut left: BTreeMap<DeviceId, VecDeque<(ChunkId, u32)>> = BTreeMap::new();
+        let mut copies = 1;
+        for chunk in self.pool.chunks().filter(|c| c.id.0 < scrub.end && c.profile.carries_data() && !c.closing) {
+            let Some(lead) = chunk.columns.first().map(|c| c.device) else { continue };
+            let units = (chunk.length / UNIT) as u32;
+            let is_done = |place: &crate::scrub::Place| (place.chunk, place.unit) >= (chunk.id, units);
+            if !scrub.places.get(&lead).is_some_and(is_done) {
+                left.entry(lead).or_default().push_back((chunk.id, units));
+                copies = copies.max(chunk.profile.facts().copies as u64);
+            }
+        }
+        if left.is_empty() {
+            return false;
+        }
+        let new = |&device: &DeviceId| Lane { device, tables: VecDeque::new(), at: 0, out: VecDeque::new(), end: None };
+        let mut lanes: Vec<Lane> = left.keys().map(new).collect();
+        let mut seats = BTreeMap::new();
+        let (mut room, mut maps) = (ROUND_MAX, false);
+        while room > 0 && left.values().any(|chunks| !chunks.is_empty()) {
+            for ((i, lane), chunks) in lanes.iter_mut().enumerate().zip(left.values_mut()) {
+                let Some((chunk, units)) = chunks.pop_front().filter(|_| room > 0) else { continue };
+                if lane.tables.is_empty() {
+                    let place = scrub.places.get(&lane.device).filter(|place| place.chunk == chunk);
+                    lane.at = place.map_or(0, |place| place.unit);
+                }
+                room = room.saturating_sub(u64::from(units));
+                seats.insert(chunk, (i, lane.tables.len()));
+                let is_system = self.pool.chunk(chunk).is_none_or(|c| c.kind == ChunkType::System);
+                maps |= !is_system;
+                let owners = if is_system { Vec::new() } else { vec![Home::default(); units as usize] };
+                lane.tables.push_back(Table { chunk, units, owners });
+            }
+        }
+        let share = MEMORY / (copies * (lanes.len() * WINDOW) as u64);
+        let piece_max = round_down(share, UNIT).clamp(UNIT, PIECE_MAX);
+        if piece_max != self.scrub.piece_max {
+            self.drop_spare();
+            self.scrub.piece_max = piece_max;
+        }
+        let pieces_max = (MEMORY / (copies * piece_max)) as usize;
+        let gather = maps.then_some(Cursor { volume: 0, leaf: 0, seats });
+        self.scrub.round = Some(Round { lanes, gather, pieces_max, turn: 0 });
+        true
+    }
+
+    /// Walks on through the maps, for a bounded time.
+    pub(super) fn gather(&mut self) {
+        let Engine { pool, scrub: work, .. } = self;
+        let Some(Round { lanes, gather, .. }) = &mut work.round else { return };
+        let Some(cursor) = gather else { return };
+        let mut spent = 0;
+        while spent < TURN {
+            spent += 1;
+            if cursor.volume >= pool.next_volume {
+                *gather = None;
+                return;
+            }
+            let volume = VolumeId(cursor.volume);
+            let Some((leaf, slot)) = pool.volume(volume).and_then(|v| v.map.leaf_from(cursor.leaf)) else {
+                (cursor.volume, cursor.leaf) = (cursor.volume + 1, 0);
+                continue;
+            };
+            // Between two leaves there may be hundreds that don't exist.
+            spent += (leaf - cursor.leaf).min(LEAF as u64);
+            cursor.leaf = leaf + 1;
+            if let Shape::Line { chunk, .. } = slot.shape()
+                && !cursor.seats.contains_key(&chunk)
+            {
+                continue;
+            }
+            spent += LEAF as u64;
+            let mut seat: Option<(ChunkId, Option<(usize, usize)>)> = None;
+            for (i, entry) in slot.entries().enumerate().filter(|(_, e)| e.written() != 0) {
+                let id = entry.chunk();
+                let place = match seat {
+                    Some((chunk, place)) if chunk == id => place,
+                    _ => cursor.seats.get(&id).copied(),
+                };
+                seat = Some((id, place));
+                let table = place.and_then(|(lane, at)| lanes.get_mut(lane)?.tables.get_mut(at));
+                if let Some(owner) = table.and_then(|t| t.owners.get_mut(entry.unit() as usize)) {
+                    *owner = Home::new(volume, leaf * LEAF as u64 + i as u64);
+                }
+            }
+        }
+    }
+
+    /// Units of a system chunk that have a page.
+    pub(super) fn pages_in(&self, chunk: ChunkId) -> u64 {
+        let units = self.pool.chunk(chunk).map_or(0, |c| c.length / UNIT);
+        (0..units as u32).filter(|&unit| self.commit.pages_of(chunk, unit) != 0).count() as u64
+    }
+}

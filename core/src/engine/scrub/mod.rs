@@ -1,0 +1,354 @@
+//! Reads every copy of everything and compares: a client of the device queues, in class scrub.
+//!
+//! ```text
+//!   gather   maps  --->  table of a chunk: unit -> who owns it           a round: chunks of 64 GiB at most
+//!   issue    table --->  pieces of up to 1 MiB, all copies at once       in order of place, a few a lane
+//!   compare  copies in memory, unit by unit
+//!   again    only what differs, or could not be read: under the range lock, block by block; what differs then is told
+//! ```
+//!
+//! Gathering and issuing take turns, as in OpenZFS since 0.8 (its sequential scrub): maps are walked in order of
+//! volumes, disks are read in order of place. The first look takes no lock, so it may see a write on one copy and not
+//! yet on the other; the second look sees none.
+//!
+//! A *lane* is the chunks that begin on one device, in order of their ids. Lanes go forward side by side, so that every
+//! device has something to do; each has its [`Place`], and places are what a restart needs.
+//!
+//! The pool's own pages are units of system chunks: which pages count is known from the last checkpoint. The ring of the
+//! log and the superblocks are left out. They are rewritten all the time, and whoever reads them checks each copy.
+
+mod again;
+mod command;
+mod gather;
+mod look;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::Engine;
+use crate::meta::record::Record;
+use crate::request::{Copy, Event, Output};
+use crate::scrub::{Place, SAVE_NS, State, TOLD_MAX};
+use crate::slab::Slab;
+use crate::units::{BufId, BufRange, ChunkId, DeviceId, Instant, KIB, VolumeId};
+
+/// Tokens of the range lock from here on are the scrub's: a piece each.
+pub(super) const TOKENS: u32 = 1 << 31;
+/// Entries, or units, that one turn looks at: well below a millisecond.
+const TURN: u64 = 64 * KIB;
+/// The moving window of the rate.
+const WINDOW_NS: u64 = 60_000_000_000;
+/// How often it is sampled.
+const SAMPLE_NS: u64 = 1_000_000_000;
+/// Most copies of anything: raid1c4.
+const COPIES_MAX: usize = 4;
+/// Bit of a question of the second look.
+const AGAIN: u64 = 1 << 63;
+
+/// What a turn came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// There is something to dispatch or to put out.
+    Moved,
+    /// There is more to do, after clients had theirs.
+    Later,
+    /// It waits for something, or there is nothing to do.
+    Nothing,
+}
+
+/// The running part of a scrub; what lasts is [`crate::scrub::Scrub`].
+#[derive(Default)]
+pub(super) struct Work {
+    round: Option<Round>,
+    pieces: Slab<Piece>,
+    /// Scratch of `piece_max` bytes each, to be used again.
+    spare: Vec<BufId>,
+    piece_max: u64,
+    /// Since when it has been running, for how long it ran.
+    since: Option<Instant>,
+    saved: Instant,
+    samples: VecDeque<(Instant, u64)>,
+    told: u32,
+    /// Pieces whose copies are in memory.
+    ready: VecDeque<u32>,
+    /// One was compared since clients had their turn.
+    compared: bool,
+    /// What is under way belongs to a scrub that was ended.
+    ended: bool,
+    /// The pool closes.
+    closing: bool,
+    /// Pieces whose second look at the pool's pages waits until none are being written.
+    wait_pages: Vec<u32>,
+}
+
+struct Round {
+    lanes: Vec<Lane>,
+    /// Where gathering is; None when it is done.
+    gather: Option<gather::Cursor>,
+    /// Pieces under way at most, all lanes together.
+    pieces_max: usize,
+    /// The lane that is asked first.
+    turn: usize,
+}
+
+struct Lane {
+    device: DeviceId,
+    tables: VecDeque<Table>,
+    /// Next unit of the first table.
+    at: u32,
+    /// Pieces under way, in order.
+    out: VecDeque<u32>,
+    /// End of the table that was worked off last.
+    end: Option<Place>,
+}
+
+/// Who owns the units of a chunk; nothing for system chunks, whose pages are known otherwise.
+struct Table {
+    chunk: ChunkId,
+    units: u32,
+    owners: Vec<Home>,
+}
+
+/// Volume and unit of it in one word; 0 = nobody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Home(u64);
+
+impl Home {
+    /// Units of a volume are below 2^38 (16 PiB), volumes below 2^20.
+    fn new(volume: VolumeId, unit: u64) -> Home {
+        Home((u64::from(volume.0) << 38 | unit) + 1)
+    }
+
+    fn get(self) -> Option<(VolumeId, u64)> {
+        let word = self.0.checked_sub(1)?;
+        Some((VolumeId((word >> 38) as u32), word & ((1 << 38) - 1)))
+    }
+}
+
+/// A run of units of one chunk on its way.
+struct Piece {
+    lane: usize,
+    chunk: ChunkId,
+    first: u32,
+    units: Vec<Unit>,
+    /// First byte within the chunk, and bytes: from the first written block to the last one.
+    from: u64,
+    len: u64,
+    /// What counts as passed when it is done.
+    bytes: u64,
+    /// Of [`super::space`], while its reads are under way.
+    epoch: Option<u64>,
+    scratch: [Option<BufId>; COPIES_MAX],
+    pending: u32,
+    stage: Stage,
+    /// One bit a unit that needs a second look.
+    doubts: u16,
+    again: Option<again::Again>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Reading,
+    Comparing,
+    Again,
+    Done,
+}
+
+struct Unit {
+    home: Home,
+    /// Blocks to compare.
+    mask: u16,
+    /// Copies that could not be read, that were not there: one bit each.
+    bad: u8,
+    gone: u8,
+}
+
+/// Runs of set bits: first and count.
+fn runs(mask: u16) -> impl Iterator<Item = (u64, u64)> {
+    let mut rest = u32::from(mask);
+    let mut at = 0;
+    core::iter::from_fn(move || {
+        if rest == 0 {
+            return None;
+        }
+        let skip = rest.trailing_zeros();
+        rest >>= skip;
+        let count = rest.trailing_ones();
+        rest >>= count;
+        let first = at + skip;
+        at = first + count;
+        Some((u64::from(first), u64::from(count)))
+    })
+}
+
+fn range(buf: BufId, offset: u64, len: u64) -> BufRange {
+    BufRange { buf, offset: offset as u32, len: len as u32 }
+}
+
+impl Engine {
+    fn is_scrubbing(&self) -> bool {
+        let work = &self.scrub;
+        self.pool.scrub.state == State::Running && !work.closing && !work.ended && !self.commit.is_closed()
+    }
+
+    /// Goes on with the scrub, a little; called when everything else has been done.
+    pub(super) fn scrub_turn(&mut self) -> Turn {
+        if !self.scrub.ready.is_empty() && core::mem::replace(&mut self.scrub.compared, true) {
+            self.scrub.compared = false;
+            return Turn::Later;
+        }
+        if let Some(id) = self.scrub.ready.pop_front() {
+            self.compare_piece(id);
+            return Turn::Moved;
+        }
+        let work = &self.scrub;
+        if work.pieces.len() == 0 && (work.ended || !self.is_scrubbing()) {
+            let is_held = work.round.is_some() || !work.spare.is_empty();
+            self.scrub.round = None;
+            self.scrub.ended = false;
+            self.drop_spare();
+            if is_held {
+                return Turn::Moved;
+            }
+        }
+        if !self.scrub.wait_pages.is_empty() && !self.commit.is_writing_pages() {
+            for piece in core::mem::take(&mut self.scrub.wait_pages) {
+                self.look_again(piece);
+            }
+            return Turn::Moved;
+        }
+        if !self.is_scrubbing() {
+            return Turn::Nothing;
+        }
+        self.scrub.since.get_or_insert(self.now);
+        match self.scrub.round.as_ref().map(|round| round.gather.is_some()) {
+            None => {
+                if !self.begin_round() {
+                    self.finish_scrub();
+                }
+                Turn::Moved
+            }
+            Some(true) => {
+                self.gather();
+                Turn::Later
+            }
+            Some(false) => {
+                let appended = self.journal.appended();
+                let turn = self.issue_pieces();
+                if self.journal.appended() == appended { turn } else { Turn::Moved }
+            }
+        }
+    }
+
+    /// A lane has come so far; what is passed counts, and the round may be over.
+    fn lane_moved(&mut self, lane: usize) {
+        let Engine { scrub: work, pool, .. } = self;
+        let Some(round) = &mut work.round else { return };
+        let lane = &mut round.lanes[lane];
+        while let Some(&id) = lane.out.front()
+            && work.pieces[id].stage == Stage::Done
+        {
+            lane.out.pop_front();
+            let piece = work.pieces.remove(id);
+            if !work.ended {
+                pool.scrub.done = pool.scrub.done.saturating_add(piece.bytes);
+                let place = Place { chunk: piece.chunk, unit: piece.first + piece.units.len() as u32 };
+                pool.scrub.places.insert(lane.device, place);
+            }
+        }
+        if work.ended {
+            return;
+        }
+        if lane.out.is_empty()
+            && lane.tables.is_empty()
+            && let Some(end) = lane.end
+        {
+            pool.scrub.places.insert(lane.device, end);
+        }
+        if round.lanes.iter().all(|lane| lane.out.is_empty() && lane.tables.is_empty()) {
+            work.round = None;
+        }
+        if work.samples.back().is_none_or(|&(at, _)| self.now.since(at) >= SAMPLE_NS) {
+            work.samples.push_back((self.now, pool.scrub.done));
+            // One sample stays that is older than the window: the rate is that of the whole window.
+            while work.samples.get(1).is_some_and(|&(at, _)| self.now.since(at) > WINDOW_NS) {
+                work.samples.pop_front();
+            }
+        }
+        if self.now.since(work.saved) >= SAVE_NS && self.pool.scrub.state == State::Running {
+            self.save_scrub();
+        }
+    }
+
+    /// Writes down where it is; the number of the record.
+    fn save_scrub(&mut self) -> crate::meta::journal::Lsn {
+        self.scrub.saved = self.now;
+        if let Some(since) = &mut self.scrub.since {
+            let ms = self.now.since(*since) / 1_000_000;
+            *since = *since + ms * 1_000_000;
+            self.pool.scrub.ran_ms = self.pool.scrub.ran_ms.saturating_add(ms);
+        }
+        self.journal.append(&Record::Scrub(self.pool.scrub.clone().into()))
+    }
+
+    /// Everything was read.
+    fn finish_scrub(&mut self) {
+        let ended = self.unix_now();
+        let scrub = &mut self.pool.scrub;
+        (scrub.state, scrub.ended, scrub.total) = (State::Finished, ended, scrub.done);
+        scrub.places.clear();
+        let (differences, read_errors, unread) = (scrub.differences, scrub.read_errors, scrub.unread);
+        self.save_scrub();
+        self.scrub.since = None;
+        self.outputs.push_back(Output::Event(Event::ScrubFinished { differences, read_errors, unread }));
+    }
+
+    /// Seconds since 1970; 0 when nobody told.
+    fn unix_now(&self) -> u64 {
+        let (at, unix_s) = self.wall;
+        if unix_s == 0 { 0 } else { unix_s.saturating_add(self.now.since(at) / 1_000_000_000) }
+    }
+
+    fn drop_spare(&mut self) {
+        for buf in core::mem::take(&mut self.scrub.spare) {
+            self.outputs.push_back(Output::Copy(Copy::Drop(buf)));
+        }
+    }
+
+    /// Tells, unless it has told a lot already.
+    fn tell_place(&mut self, event: Event) {
+        self.scrub.told = self.scrub.told.saturating_add(1);
+        match self.scrub.told {
+            n if n <= TOLD_MAX => self.outputs.push_back(Output::Event(event)),
+            n if n == TOLD_MAX + 1 => self.outputs.push_back(Output::Event(Event::ScrubTellsNoMore)),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_those_of_the_bits() {
+        for mask in 0..=u16::MAX {
+            let mut back = 0u16;
+            let mut end = 0;
+            for (first, count) in runs(mask) {
+                assert!(first > end || end == 0, "{mask:x}: runs never touch");
+                back |= crate::volume::block_mask(first, first + count);
+                end = first + count;
+            }
+            assert_eq!(back, mask);
+        }
+    }
+
+    #[test]
+    fn homes_are_one_word() {
+        for (volume, unit) in [(0, 0), (1, 0), ((1 << 20) - 1, (1 << 38) - 1), (7, 12345)] {
+            assert_eq!(Home::new(VolumeId(volume), unit).get(), Some((VolumeId(volume), unit)));
+        }
+        assert_eq!(Home::default().get(), None);
+    }
+}

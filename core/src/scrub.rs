@@ -1,0 +1,89 @@
+//! What a pool remembers of its scrub: state, place, result. The work itself is the engine's.
+
+use alloc::collections::BTreeMap;
+
+use crate::units::{ChunkId, DeviceId, MIB};
+
+/// Places that a record holds; lanes beyond begin anew after a restart.
+pub const PLACES_MAX: usize = 256;
+
+/// Longest piece: what one command of a rotating disk should be at least to pay for its seek.
+pub const PIECE_MAX: u64 = MIB;
+/// Units that a round gathers at most, and one chunk more: 64 GiB of content, 8 bytes each.
+pub const ROUND_MAX: u64 = 1 << 20;
+/// Pieces under way a lane: enough that its device has the next one when one is done.
+pub const WINDOW: usize = 4;
+/// Memory of pieces under way. With many lanes pieces get shorter; neighbours join again in the queue.
+pub const MEMORY: u64 = 16 * MIB;
+/// Places that are told one by one; then they are only counted.
+pub const TOLD_MAX: u32 = 1000;
+/// How much may be read twice after a crash: the place is written down so often.
+pub const SAVE_NS: u64 = 10_000_000_000;
+
+/// How far a scrub is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum State {
+    /// There never was one.
+    #[default]
+    None,
+    /// Under way; also while the pool is closed.
+    Running,
+    /// Stopped by an operator, with its place.
+    Paused,
+    /// Everything was read.
+    Finished,
+    /// Stopped for good by an operator.
+    Canceled,
+}
+
+impl State {
+    /// All, by number on disk.
+    pub const ALL: [State; 5] = [State::None, State::Running, State::Paused, State::Finished, State::Canceled];
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::None => "none",
+            State::Running => "running",
+            State::Paused => "paused",
+            State::Finished => "finished",
+            State::Canceled => "canceled",
+        }
+    }
+}
+
+/// Everything below has been read in chunks that begin on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The chunk it is at; those of lower id are done.
+    pub chunk: ChunkId,
+    /// First unit of it that is not done.
+    pub unit: u32,
+}
+
+/// The last scrub of a pool. Sums count each copy; moments are seconds since 1970, 0 = not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scrub {
+    /// How far it is.
+    pub state: State,
+    /// When it was started.
+    pub started: u64,
+    /// When it ended or was paused.
+    pub ended: u64,
+    /// How long it ran, without pauses, in ms.
+    pub ran_ms: u64,
+    /// Chunks of this id and above came later and are no part of it.
+    pub end: u32,
+    /// Bytes of units, by copies, that were passed.
+    pub done: u64,
+    /// Bytes that there were to pass when it was started.
+    pub total: u64,
+    /// Bytes of copies that were not read because their member was not there.
+    pub unread: u64,
+    /// Blocks whose copies are not alike.
+    pub differences: u64,
+    /// Blocks of copies that could not be read.
+    pub read_errors: u64,
+    /// Where it is, by the device that chunks begin on.
+    pub places: BTreeMap<DeviceId, Place>,
+}

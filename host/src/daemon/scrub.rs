@@ -1,0 +1,174 @@
+//! Scrub: commands to the engine, its state in the words of the API, what it found in sentences.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use braid_core::control::{Command, Done};
+use braid_core::report::PoolReport;
+use braid_core::request::{Event, ScrubCopy};
+use braid_core::scrub::State;
+use braid_core::units::DeviceId;
+
+use super::events::Severity;
+use super::views::{About, path_of};
+use super::{Daemon, lock};
+use crate::control::api::*;
+use crate::control::size;
+
+impl Daemon {
+    pub(super) fn change_scrub(&self, request: &Scrub) -> Result<Change, ApiError> {
+        let pool = self.pools.get(&request.pool)?;
+        let _change = lock(&pool.change);
+        let name = &pool.name;
+        let (command, what) = match request.action {
+            ScrubAction::Start => (Command::ScrubStart, format!("scrub of {name} started")),
+            ScrubAction::Pause => (Command::ScrubPause, format!("scrub of {name} paused")),
+            ScrubAction::Resume => (Command::ScrubResume, format!("scrub of {name} resumed")),
+            ScrubAction::Cancel => (Command::ScrubCancel, format!("scrub of {name} canceled")),
+            ScrubAction::Limit => {
+                let value = request.limit.clone().ok_or_else(|| {
+                    ApiError::usage("scrub.limit", "a limit is a number of commands at a time on each device")
+                        .hint(format!("for example: braid scrub limit {name} 2"))
+                })?;
+                let what = format!("scrub of {name} limited to {value} commands at a time on each device");
+                (Command::Set { name: "scrub_max_active".into(), value }, what)
+            }
+        };
+        let done = pool.ask(|pump| pump.control(command)).map_err(|e| match e.code.as_str() {
+            "object.not_found" if request.action != ScrubAction::Limit => ApiError { code: "scrub.none".into(), ..e },
+            _ => e,
+        })?;
+        let mut notes = Vec::new();
+        match done {
+            Done::Unchanged => return Ok(Change::unchanged(what)),
+            Done::Adjusted(note) => notes.push(note),
+            _ => {}
+        }
+        self.events.tell(Severity::Info, Some(name), "scrub.changed", what.clone());
+        Ok(Change { notes, ..Change::done(what) })
+    }
+}
+
+/// The last scrub of a pool.
+pub(super) fn info(report: &PoolReport, about: &About) -> ScrubInfo {
+    let scrub = &report.scrub.scrub;
+    let time = |unix_s: u64| (unix_s != 0).then(|| rfc3339(UNIX_EPOCH + Duration::from_secs(unix_s)));
+    let rate = Some(report.scrub.rate).filter(|rate| *rate > 0 && scrub.state == State::Running);
+    let left = u128::from(scrub.total.saturating_sub(scrub.done));
+    let eta = |rate: u64| u64::try_from(left * 1_000_000_000 / u128::from(rate)).unwrap_or(u64::MAX);
+    let found = report.devices.iter().filter(|d| d.io.scrub_differences > 0 || d.io.scrub_read_errors > 0);
+    ScrubInfo {
+        pool: report.name.clone(),
+        state: scrub.state.name().into(),
+        started_at: time(scrub.started),
+        ended_at: time(scrub.ended),
+        running_ns: scrub.ran_ms.saturating_mul(1_000_000),
+        done_bytes: scrub.done,
+        total_bytes: scrub.total,
+        unread_bytes: scrub.unread,
+        differences: scrub.differences,
+        read_errors: scrub.read_errors,
+        rate_bytes_per_s: rate,
+        eta_ns: rate.map(eta),
+        devices: found
+            .map(|d| ScrubDevice {
+                id: d.id.0,
+                path: path_of(d, about),
+                differences: d.io.scrub_differences,
+                read_errors: d.io.scrub_read_errors,
+            })
+            .collect(),
+    }
+}
+
+/// What the last scrub found is a problem until the next one finds less.
+pub(super) fn problem(report: &PoolReport) -> Option<Problem> {
+    let scrub = &report.scrub.scrub;
+    let (differences, errors) = (scrub.differences, scrub.read_errors);
+    let message = match (differences, errors) {
+        (0, 0) => return None,
+        (d, 0) => format!("the last scrub found {d} blocks whose copies are not alike"),
+        (0, e) => format!("the last scrub found {e} blocks that cannot be read"),
+        (d, e) => {
+            format!("the last scrub found {d} blocks whose copies are not alike and {e} that cannot be read")
+        }
+    };
+    let action = format!(
+        "nothing was repaired, which needs checksums; see where with: braid events {}; writing a block anew makes its \
+         copies alike",
+        report.name
+    );
+    Some(Problem { code: "scrub.found".into(), message, action: Some(action) })
+}
+
+/// What a scrub tells, with every place to the byte; `device` names a member.
+pub(super) fn sentence(event: &Event, device: impl Fn(DeviceId) -> String) -> Option<(Severity, &'static str, String)> {
+    let whose = |name: &str, offset: u64, len: u64| match name {
+        "" => format!("{} of the pool's own records", size::long(len)),
+        name => format!("{} of volume {name} at byte {offset}", size::long(len)),
+    };
+    Some(match event {
+        Event::ScrubDifference { name, offset, len, copies, .. } => {
+            let place = |c: &ScrubCopy| format!("{} at byte {}", device(c.device), c.offset);
+            let list = |suspect: bool| {
+                copies.iter().filter(|c| c.suspect == suspect).map(place).collect::<Vec<_>>().join(", ")
+            };
+            let verdict = match copies.iter().any(|c| c.suspect) {
+                true => format!("{}: differs from most copies: {}", list(true), list(false)),
+                false => format!("{}: which is right cannot be told", list(false)),
+            };
+            let message = format!("copies of {} are not alike: {verdict}", whose(name, *offset, *len));
+            (Severity::Error, "scrub.difference", message)
+        }
+        Event::ScrubReadError { name, offset, len, device: id, device_offset, .. } => {
+            let whose = whose(name, *offset, *len);
+            let message = format!("a copy of {whose} cannot be read: {} at byte {device_offset}", device(*id));
+            (Severity::Error, "scrub.read_error", message)
+        }
+        Event::ScrubTellsNoMore => {
+            let message = "the scrub found a lot; further places are only counted, see: braid scrub status";
+            (Severity::Warning, "scrub.tells_no_more", message.into())
+        }
+        Event::ScrubFinished { differences: 0, read_errors: 0, unread: 0 } => {
+            (Severity::Info, "scrub.finished", "the scrub finished and found nothing".into())
+        }
+        Event::ScrubFinished { differences, read_errors, unread } => {
+            let mut message = format!(
+                "the scrub finished: {differences} blocks whose copies are not alike, {read_errors} that cannot be read"
+            );
+            if *unread > 0 {
+                message +=
+                    &format!(", {} of copies were not read since their device was not there", size::long(*unread));
+            }
+            (Severity::Warning, "scrub.finished", message)
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copy(device: u32, offset: u64, group: u8, suspect: bool) -> ScrubCopy {
+        ScrubCopy { device: DeviceId(device), offset, group, suspect }
+    }
+
+    #[test]
+    fn a_difference_names_every_place() {
+        let tell = |copies: Vec<ScrubCopy>| {
+            let (volume, name) = (None, "v".to_string());
+            let event = Event::ScrubDifference { volume, name, offset: 8192, len: 4096, copies };
+            sentence(&event, |id| format!("device {id}")).unwrap().2
+        };
+        assert_eq!(
+            tell(vec![copy(1, 100, 0, false), copy(2, 200, 1, false)]),
+            "copies of 4KiB of volume v at byte 8192 are not alike: device 1 at byte 100, device 2 at byte 200: which \
+             is right cannot be told"
+        );
+        assert_eq!(
+            tell(vec![copy(1, 100, 0, false), copy(2, 200, 1, true), copy(3, 300, 0, false)]),
+            "copies of 4KiB of volume v at byte 8192 are not alike: device 2 at byte 200: differs from most copies: \
+             device 1 at byte 100, device 3 at byte 300"
+        );
+    }
+}
