@@ -95,6 +95,8 @@ pub struct ClassStats {
     pub active: u32,
     /// Commands on the device now that count against this class.
     pub commands: u32,
+    /// Most of those at once.
+    pub peak: u32,
     /// I/Os completed.
     pub ios: u64,
     /// Bytes of those.
@@ -138,6 +140,7 @@ impl QueueStats {
     pub fn command_left(&mut self, class: Class, len: u64) {
         let stats = &mut self.classes[class.index()];
         stats.commands += 1;
+        stats.peak = stats.peak.max(stats.commands);
         stats.size_after.record(len);
     }
 
@@ -205,6 +208,7 @@ mod tests {
         let [scrub, read] = [Class::Scrub, Class::SyncRead].map(|class| stats.classes[class.index()]);
         assert_eq!((scrub.queued, scrub.active, scrub.ios, scrub.bytes, scrub.commands), (0, 0, 1, 4096, 0));
         assert_eq!((read.size_after.count(), scrub.size_after.count()), (1, 0), "a command counts for one class");
+        assert_eq!((read.peak, scrub.peak), (1, 0));
         assert_eq!((scrub.queue_ns.sum, scrub.device_ns.sum, scrub.total_ns.sum), (10, 90, 100));
     }
 }

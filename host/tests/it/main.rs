@@ -2,6 +2,7 @@
 
 #![allow(unreachable_pub)]
 
+mod background;
 mod daemon;
 #[cfg(feature = "fuse")]
 mod fuse;

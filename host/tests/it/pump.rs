@@ -14,16 +14,16 @@ use braid_host::reactor::Choice;
 
 const BOOT: Uuid = Uuid([9; 16]);
 
-fn options(reactor: Choice) -> Options {
+pub(crate) fn options(reactor: Choice) -> Options {
     Options { reactor, memory: 128 << 20, boot: BOOT, degraded: false, on_event: Box::new(|_| ()) }
 }
 
-fn disk(path: &Path, create_size: Option<u64>) -> Disk {
+pub(crate) fn disk(path: &Path, create_size: Option<u64>) -> Disk {
     let spec = DiskSpec::parse(path.to_str().unwrap()).unwrap();
     open(&spec, OpenOptions { create_size, ..OpenOptions::default() }).unwrap().0
 }
 
-fn new_pool(paths: &[std::path::PathBuf], data: Profile) -> NewPool {
+pub(crate) fn new_pool(paths: &[std::path::PathBuf], data: Profile) -> NewPool {
     let device = |(i, path): (usize, &std::path::PathBuf)| NewDevice {
         uuid: Uuid([i as u8 + 1; 16]),
         path: path.display().to_string(),
@@ -110,7 +110,7 @@ impl Load for Script {
     }
 }
 
-fn run(pump: &PumpHandle, volume: VolumeId, todo: Vec<(Op, u64, u64)>) -> (usize, usize) {
+pub(crate) fn run(pump: &PumpHandle, volume: VolumeId, todo: Vec<(Op, u64, u64)>) -> (usize, usize) {
     let load = pump.load(Script::new(volume, todo)).unwrap();
     let any: Box<dyn std::any::Any> = load.into_any();
     let script = any.downcast::<Script>().unwrap();
