@@ -341,6 +341,10 @@ struct Pump {
 
     clients: Vec<Option<Client>>,
     answered: Vec<u32>,
+    /// Memory came back that no connection gave.
+    freed: bool,
+    /// Memory may have come back since requests were last found to wait for some.
+    refreshed: bool,
     actions: Vec<Action>,
     /// Requests that wait for memory.
     thirsty: VecDeque<Request>,
@@ -375,7 +379,7 @@ impl Pump {
         loop {
             let now = self.now();
             let timeout = match until {
-                _ if self.clients.iter().flatten().any(|c| c.again) => Some(Duration::ZERO),
+                _ if self.refreshed || self.clients.iter().flatten().any(|c| c.again) => Some(Duration::ZERO),
                 Some(at) => Some(Duration::from_nanos(at.since(now))),
                 None => None,
             };
@@ -531,6 +535,7 @@ impl Pump {
 
     /// Memory may have come back: who waited for some goes on.
     fn quench(&mut self) {
+        self.refreshed = false;
         while let Some(request) = self.thirsty.front().copied()
             && self.touch(&request)
         {
@@ -644,6 +649,7 @@ impl Pump {
             let running = self.loads.take().expect("just seen");
             for buf in running.buffers.into_iter().flatten() {
                 self.buffers.free(buf);
+                self.freed = true;
             }
             let _ = running.tell.send(running.load);
         }
@@ -818,6 +824,7 @@ impl Pump {
             Ok(()) => handle.ok(),
         }
         if request.buf != NO_BUF {
+            self.freed = true;
             // What was adopted goes back as it came; what was allocated goes back to the arena.
             if self.buffers.take(request.buf).is_none() {
                 self.buffers.free(request.buf);
@@ -828,7 +835,7 @@ impl Pump {
     /// Every connection with answers sends them, many in one call.
     fn speak(&mut self) {
         let mut answered = std::mem::take(&mut self.answered);
-        let moved = !answered.is_empty();
+        let moved = std::mem::take(&mut self.freed) || !answered.is_empty();
         for id in answered.drain(..) {
             let Some(client) = self.clients.get_mut(id as usize).and_then(Option::as_mut) else { continue };
             client.answered = false;
@@ -850,7 +857,17 @@ impl Pump {
             for client in self.clients.iter_mut().flatten().filter(|c| c.connection.stalled()) {
                 client.again = true;
             }
+            self.refreshed = self.is_thirsty();
         }
+    }
+
+    /// Requests wait for memory.
+    fn is_thirsty(&self) -> bool {
+        #[cfg(feature = "fuse")]
+        if !self.thirsty_calls.is_empty() {
+            return true;
+        }
+        !self.thirsty.is_empty()
     }
 
     fn sweep_timeout(&self) -> Option<Duration> {
@@ -875,9 +892,9 @@ impl Pump {
                 tracing::info!("an NBD client said nothing for {SILENCE_MAX:?} in the middle of a request");
                 client.connection.kill(&mut self.buffers);
                 self.answered.push(client.connection.id());
-            } else if client.connection.stalled() {
-                client.again = true;
             }
+            // Nobody who waits for us is forgotten, whatever else was.
+            client.again |= client.connection.stalled();
         }
     }
 

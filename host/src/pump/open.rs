@@ -83,6 +83,8 @@ impl Pump {
             on_event: options.on_event,
             clients: Vec::new(),
             answered: Vec::new(),
+            freed: false,
+            refreshed: false,
             actions: Vec::new(),
             thirsty: VecDeque::new(),
             #[cfg(feature = "fuse")]

@@ -1,7 +1,12 @@
 //! A pool on real files, driven on the pump's own thread: what was written is read back, now and after reopening.
 
 use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use braid_core::control::{Command, Done, VolumeClass};
 use braid_core::meta::format::{NewDevice, NewPool};
@@ -9,8 +14,14 @@ use braid_core::request::{Content, NO_BUF, Op, Reply, Request};
 use braid_core::units::{ClientId, DeviceId, MIB, Uuid, VolumeId};
 use braid_core::{DeviceClass, DeviceState, Profile};
 use braid_host::backend::{Disk, DiskSpec, Fault, FaultHandle, OpenOptions, open};
-use braid_host::pump::{Load, Options, PumpHandle, Setup, superblock_of};
+use braid_host::nbd::Handover;
+use braid_host::nbd::acceptor::Peer;
+use braid_host::nbd::handshake::Session;
+use braid_host::nbd::stream::Stream;
+use braid_host::pump::{Load, MEMORY_MIN, Options, PumpHandle, Setup, superblock_of};
 use braid_host::reactor::Choice;
+
+use crate::nbd::world::{eventually, export};
 
 const BOOT: Uuid = Uuid([9; 16]);
 
@@ -218,4 +229,83 @@ fn a_slow_device_delays_and_breaks_nothing() {
     assert_eq!(run(&pump, v, all(Op::Read)), (0, 0));
     let report = pump.report().unwrap();
     assert!(report.devices[0].io.reads > 2 * report.devices[1].io.reads, "latency prefers the quick one");
+}
+
+/// Keeps all payload memory of a pump until it is told to let go.
+struct Hoard {
+    volume: VolumeId,
+    todo: usize,
+    held: Arc<AtomicUsize>,
+    let_go: Arc<AtomicBool>,
+    ended: bool,
+}
+
+impl Load for Hoard {
+    fn next(&mut self, tag: u64) -> Option<Request> {
+        let request = |op, len| {
+            let (client, volume) = (ClientId(1), self.volume);
+            Some(Request { tag, client, volume, op, offset: 0, len, buf: NO_BUF, content: Content::Unsaid })
+        };
+        if self.todo > 0 {
+            self.todo -= 1;
+            return request(Op::Read, MIB);
+        }
+        if self.let_go.load(Ordering::SeqCst) && !self.ended {
+            self.ended = true;
+            return request(Op::Flush, 0);
+        }
+        None
+    }
+    fn fill(&mut self, _: &Request, _: &mut [u8]) {}
+    fn done(&mut self, _: u64, _: &Reply, _: &[u8]) -> bool {
+        self.held.fetch_add(1, Ordering::SeqCst);
+        !self.ended
+    }
+    fn depth(&self) -> usize {
+        MEMORY_MIN / MIB as usize
+    }
+}
+
+#[test]
+fn a_client_that_waits_for_memory_is_heard_when_others_than_clients_give_some_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = [dir.path().join("disk")];
+    let disks = vec![(DeviceId(1), disk(&paths[0], Some(256 * MIB)))];
+    let options = Options { memory: MEMORY_MIN, ..options(Choice::Auto) };
+    let mut new = new_pool(&paths, Profile::Single);
+    new.metadata = Profile::Single;
+    let pump = Arc::new(PumpHandle::start(options, disks, Setup::Create(new)).unwrap());
+    let create = Command::CreateVolume { name: "v".into(), size: 32 * MIB, class: VolumeClass::Auto };
+    let Done::Volume(volume) = pump.control(create).unwrap() else { panic!("no volume") };
+    let (held, let_go) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let todo = MEMORY_MIN / MIB as usize;
+    let hoard = Hoard { volume, todo, held: held.clone(), let_go: let_go.clone(), ended: false };
+    let loaded = std::thread::spawn({
+        let pump = pump.clone();
+        move || pump.load(Box::new(hoard)).map(drop)
+    });
+    eventually("all memory is taken", || held.load(Ordering::SeqCst) == todo);
+    let (mut peer, ours) = UnixStream::pair().unwrap();
+    let session = Session { export: export("v", volume.0, 32 * MIB), structured: false, allocation: false };
+    pump.adopt(Handover {
+        stream: Stream::plain(ours),
+        session,
+        leftover: Vec::new(),
+        peer: Peer::Unix { uid: 0, pid: 0 },
+    });
+    let mut ask = Vec::new();
+    ask.extend_from_slice(&0x2560_9513u32.to_be_bytes());
+    ask.extend_from_slice(&[0; 4]);
+    ask.extend_from_slice(&[0; 16]);
+    ask.extend_from_slice(&65536u32.to_be_bytes());
+    peer.write_all(&ask).unwrap();
+    peer.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let mut answer = vec![0; 16 + 65536];
+    assert!(peer.read(&mut answer).is_err(), "there is no memory to answer from");
+    let_go.store(true, Ordering::SeqCst);
+    // Any message makes the pump take a turn, and the load goes on.
+    assert_eq!(pump.clients(0), 1);
+    loaded.join().unwrap().unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    peer.read_exact(&mut answer).expect("the memory is there again");
 }
