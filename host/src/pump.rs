@@ -346,6 +346,8 @@ struct Pump {
     // name nobody any more, or somebody else: the flags of the client decide.
     answered: Vec<u32>,
     again: Vec<u32>,
+    /// Those of `again` in the turn under way; kept for its memory.
+    hearing: Vec<u32>,
     stalled: Vec<u32>,
     /// How many clients there are.
     present: usize,
@@ -422,9 +424,11 @@ impl Pump {
             self.open_inbox();
             self.quench();
             let mut most = std::mem::take(&mut self.called);
-            for id in std::mem::take(&mut self.again) {
+            let mut hearing = std::mem::replace(&mut self.again, std::mem::take(&mut self.hearing));
+            for id in hearing.drain(..) {
                 most = most.max(self.hear(id));
             }
+            self.hearing = hearing;
             self.reactor.heard(most);
             until = self.drain();
             self.speak();

@@ -84,6 +84,7 @@ impl Pump {
             clients: Vec::new(),
             answered: Vec::new(),
             again: Vec::new(),
+            hearing: Vec::new(),
             stalled: Vec::new(),
             present: 0,
             called: 0,

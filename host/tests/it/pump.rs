@@ -266,6 +266,20 @@ impl Load for Hoard {
     }
 }
 
+/// A client of a pump, past its handshake.
+fn adopted(pump: &PumpHandle, volume: VolumeId) -> UnixStream {
+    let (peer, ours) = UnixStream::pair().unwrap();
+    let session = Session { export: export("v", volume.0, 32 * MIB), structured: false, allocation: false };
+    let (stream, peer_is) = (Stream::plain(ours), Peer::Unix { uid: 0, pid: 0 });
+    pump.adopt(Handover { stream, session, leftover: Vec::new(), peer: peer_is });
+    peer
+}
+
+/// Magic, no flags, kind, cookie and offset 0, length.
+fn nbd_request(kind: u16, len: u32) -> Vec<u8> {
+    [&0x2560_9513u32.to_be_bytes()[..], &[0; 2], &kind.to_be_bytes(), &[0; 16], &len.to_be_bytes()].concat()
+}
+
 #[test]
 fn a_client_that_waits_for_memory_is_heard_when_others_than_clients_give_some_back() {
     let dir = tempfile::tempdir().unwrap();
@@ -285,19 +299,8 @@ fn a_client_that_waits_for_memory_is_heard_when_others_than_clients_give_some_ba
         move || pump.load(Box::new(hoard)).map(drop)
     });
     eventually("all memory is taken", || held.load(Ordering::SeqCst) == todo);
-    let (mut peer, ours) = UnixStream::pair().unwrap();
-    let session = Session { export: export("v", volume.0, 32 * MIB), structured: false, allocation: false };
-    pump.adopt(Handover {
-        stream: Stream::plain(ours),
-        session,
-        leftover: Vec::new(),
-        peer: Peer::Unix { uid: 0, pid: 0 },
-    });
-    let mut ask = Vec::new();
-    ask.extend_from_slice(&0x2560_9513u32.to_be_bytes());
-    ask.extend_from_slice(&[0; 4]);
-    ask.extend_from_slice(&[0; 16]);
-    ask.extend_from_slice(&65536u32.to_be_bytes());
+    let mut peer = adopted(&pump, volume);
+    let ask = nbd_request(0, 65536);
     peer.write_all(&ask).unwrap();
     peer.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let mut answer = vec![0; 16 + 65536];
@@ -308,4 +311,31 @@ fn a_client_that_waits_for_memory_is_heard_when_others_than_clients_give_some_ba
     loaded.join().unwrap().unwrap();
     peer.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     peer.read_exact(&mut answer).expect("the memory is there again");
+}
+
+#[test]
+fn the_end_of_a_client_is_heard_though_it_came_with_its_last_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pump, v, _, _) = faulty(dir.path(), Profile::Single, 1);
+    let mut peer = adopted(&pump, v);
+    assert_eq!(pump.clients(0), 1);
+    // While the pump is busy both come, so that they are one event to it.
+    let (begun, seen) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let busy = move |_: &_| {
+                begun.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(200));
+            };
+            pump.with_engine(busy).unwrap();
+        });
+        seen.recv().unwrap();
+        peer.write_all(&nbd_request(3, 0)).unwrap();
+        peer.shutdown(std::net::Shutdown::Write).unwrap();
+    });
+    peer.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let mut answer = Vec::new();
+    peer.read_to_end(&mut answer).expect("the answer to the flush, and the end");
+    assert_eq!(answer.len(), 16);
+    eventually("the client is gone", || pump.clients(0) == 0);
 }
