@@ -235,6 +235,7 @@ impl Daemon {
                 Err(why) => {
                     let message = format!("pool {} was open before and could not be opened: {why}", entry.name);
                     self.events.tell(Severity::Error, Some(&entry.name), "pool.not_opened", message);
+                    self.unopened.add(entry, why);
                 }
             }
         }

@@ -99,6 +99,7 @@ impl Daemon {
             pump: RwLock::new(Some(pump)),
         });
         self.pools.insert(pool.clone());
+        self.unopened.remove(&uuid.to_string());
         self.remember(&pool);
         Ok(pool)
     }
