@@ -6,6 +6,7 @@ use crate::commands::Outcome;
 use crate::engine;
 use braid_host::control::api::{ApiError, Service};
 use braid_host::control::server;
+use braid_host::limits;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,6 +20,9 @@ const STOP_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) fn daemon(socket: Option<PathBuf>, args: &DaemonArgs) -> Outcome {
     log_to_stderr(&args.log)?;
+    if let Err(e) = limits::raise_open_files() {
+        tracing::warn!("the limit of open files stays as it is: {e}");
+    }
     let path = socket.or_else(named_socket).unwrap_or_else(server::default_socket);
     // First the socket: a second daemon must not get as far as touching a disk.
     let mut passed = engine::passed()?;

@@ -162,7 +162,8 @@ pub(crate) fn pool_and_interval(words: &[String]) -> Result<(Option<String>, Int
 
 /// What `get` and `set` are about: pools, volumes, or the members named after their pool.
 pub(crate) fn targets(client: &Client, words: &[String]) -> Result<Vec<Target>, ApiError> {
-    let pools: Vec<String> = client.call(ListPools::default())?.into_iter().map(|p| p.name).collect();
+    let pools = client.call(ListPools::default())?.into_iter().filter(|p| p.not_open.is_none());
+    let pools: Vec<String> = pools.map(|p| p.name).collect();
     let needs_members = words.iter().any(|w| !pools.contains(w) && (is_path(w) || !w.contains('/')));
     let members = if needs_members { client.call(ListDevices::default())? } else { Vec::new() };
     // The pool that plain numbers count in: the one named, or the only one there is.

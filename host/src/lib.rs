@@ -7,6 +7,7 @@ pub mod control;
 pub mod daemon;
 #[cfg(feature = "fuse")]
 pub mod fuse;
+pub mod limits;
 pub mod loopdev;
 pub mod nbd;
 pub mod pump;

@@ -302,10 +302,12 @@ struct Client {
     /// Bytes in and out when it was last looked at.
     moved: u64,
     silent_since: Clock,
-    /// Has answers to send.
+    /// Has answers to send; then it is in [`Pump::answered`].
     answered: bool,
-    /// Wants to be read without a socket event.
+    /// Wants to be read without a socket event; then it is in [`Pump::again`].
     again: bool,
+    /// Waits for memory, a place or room; then it is in [`Pump::stalled`].
+    stalled: bool,
 }
 
 /// A request that came over FUSE.
@@ -342,7 +344,21 @@ struct Pump {
     on_event: Box<dyn Fn(Event) + Send>,
 
     clients: Vec<Option<Client>>,
+    // Who has something to be done, by id: a turn costs what it has to do, however many clients there are. An id may
+    // name nobody any more, or somebody else: the flags of the client decide.
     answered: Vec<u32>,
+    again: Vec<u32>,
+    /// Those of `again` in the turn under way; kept for its memory.
+    hearing: Vec<u32>,
+    stalled: Vec<u32>,
+    /// How many clients there are.
+    present: usize,
+    /// FUSE calls that came in this turn.
+    called: usize,
+    /// Memory came back that no connection gave.
+    freed: bool,
+    /// Memory may have come back since requests were last found to wait for some.
+    refreshed: bool,
     actions: Vec<Action>,
     /// Requests that wait for memory.
     thirsty: VecDeque<Request>,
@@ -386,7 +402,7 @@ impl Pump {
         loop {
             let now = self.now();
             let timeout = match until {
-                _ if self.clients.iter().flatten().any(|c| c.again) => Some(Duration::ZERO),
+                _ if self.refreshed || !self.again.is_empty() => Some(Duration::ZERO),
                 Some(at) => Some(Duration::from_nanos(at.since(now))),
                 None => None,
             };
@@ -400,11 +416,15 @@ impl Pump {
             for event in events.drain(..) {
                 match event {
                     reactor::Event::Disk { token, result } => self.disk_event(token, result),
-                    reactor::Event::Ready { token, readable, writable, .. } => {
+                    reactor::Event::Ready { token, readable, writable, hangup } => {
                         if let Some(client) = self.clients.get_mut(token as usize).and_then(Option::as_mut) {
-                            client.again |= readable;
-                            client.answered |= writable;
-                            if writable {
+                            if hangup {
+                                client.connection.hung_up();
+                            }
+                            if readable && !std::mem::replace(&mut client.again, true) {
+                                self.again.push(token as u32);
+                            }
+                            if writable && !std::mem::replace(&mut client.answered, true) {
                                 self.answered.push(token as u32);
                             }
                         }
@@ -414,12 +434,12 @@ impl Pump {
             }
             self.open_inbox();
             self.quench();
-            let mut most = 0;
-            for id in 0..self.clients.len() {
-                if self.clients[id].as_ref().is_some_and(|c| c.again) {
-                    most = most.max(self.hear(id as u32));
-                }
+            let mut most = std::mem::take(&mut self.called);
+            let mut hearing = std::mem::replace(&mut self.again, std::mem::take(&mut self.hearing));
+            for id in hearing.drain(..) {
+                most = most.max(self.hear(id));
             }
+            self.hearing = hearing;
             self.reactor.heard(most);
             until = self.drain();
             self.speak();
@@ -459,9 +479,13 @@ impl Pump {
                     let _ = tell.send(clients.filter(|c| c.connection.share() == share).count());
                 }
                 #[cfg(feature = "fuse")]
-                Message::Call(volume, client, call) => self.thirsty_calls.push_back((volume, client, call)),
+                Message::Call(volume, client, call) => {
+                    self.called += 1;
+                    self.thirsty_calls.push_back((volume, client, call));
+                }
                 Message::Load(load, tell) => {
                     let depth = load.depth();
+                    self.reactor.heard(depth);
                     let idle = (0..depth as u32).rev().collect();
                     self.loads = Some(Running { load, tell, buffers: vec![None; depth], idle, ending: false });
                     self.feed_load();
@@ -487,7 +511,12 @@ impl Pump {
         if self.stopping.is_some() {
             connection.drain(&mut self.buffers);
         }
-        self.reactor.watch(connection.fd(), place as u64, true, false);
+        if !self.reactor.watch(connection.fd(), place as u64, true, false) {
+            tracing::warn!("an NBD client was sent away: its socket cannot be watched (out of memory?)");
+            connection.kill(&mut self.buffers);
+        }
+        self.present += 1;
+        self.again.push(place as u32);
         self.clients[place] = Some(Client {
             connection,
             watched: (true, false),
@@ -495,16 +524,23 @@ impl Pump {
             silent_since: Clock::now(),
             answered: false,
             again: true,
+            stalled: false,
         });
     }
 
     /// Reads what a client has to say; how many requests it had.
     fn hear(&mut self, id: u32) -> usize {
-        let Some(client) = self.clients[id as usize].as_mut() else { return 0 };
+        let Some(client) = self.clients[id as usize].as_mut().filter(|c| c.again) else { return 0 };
         let mut actions = std::mem::take(&mut self.actions);
         let status = client.connection.readable(&mut self.buffers, &mut actions);
         client.again = status == Status::More;
+        if client.again {
+            self.again.push(id);
+        }
         // One that is stalled is heard again when something was answered, not before: see `speak`.
+        if status == Status::Stalled && !std::mem::replace(&mut client.stalled, true) {
+            self.stalled.push(id);
+        }
         if status == Status::Closed || client.connection.wants_write() {
             self.answered.push(id);
         }
@@ -543,6 +579,7 @@ impl Pump {
 
     /// Memory may have come back: who waited for some goes on.
     fn quench(&mut self) {
+        self.refreshed = false;
         while let Some(request) = self.thirsty.front().copied()
             && self.touch(&request)
         {
@@ -657,6 +694,7 @@ impl Pump {
             let running = self.loads.take().expect("just seen");
             for buf in running.buffers.into_iter().flatten() {
                 self.buffers.free(buf);
+                self.freed = true;
             }
             let _ = running.tell.send(running.load);
         }
@@ -842,6 +880,7 @@ impl Pump {
             Ok(()) => handle.ok(),
         }
         if request.buf != NO_BUF {
+            self.freed = true;
             // What was adopted goes back as it came; what was allocated goes back to the arena.
             if self.buffers.take(request.buf).is_none() {
                 self.buffers.free(request.buf);
@@ -852,34 +891,55 @@ impl Pump {
     /// Every connection with answers sends them, many in one call.
     fn speak(&mut self) {
         let mut answered = std::mem::take(&mut self.answered);
-        let moved = !answered.is_empty();
+        let moved = std::mem::take(&mut self.freed) || !answered.is_empty();
         for id in answered.drain(..) {
             let Some(client) = self.clients.get_mut(id as usize).and_then(Option::as_mut) else { continue };
             client.answered = false;
             client.connection.flush(&mut self.buffers);
+            let wanted = (true, client.connection.wants_write());
+            if wanted != client.watched && !client.connection.closed() {
+                client.watched = wanted;
+                if !self.reactor.watch(client.connection.fd(), u64::from(id), wanted.0, wanted.1) {
+                    tracing::warn!("an NBD client was sent away: its socket cannot be watched (out of memory?)");
+                    client.connection.kill(&mut self.buffers);
+                }
+            }
             if client.connection.closed() {
                 self.reactor.unwatch(client.connection.fd());
                 self.clients[id as usize] = None;
-                continue;
-            }
-            let wanted = (true, client.connection.wants_write());
-            if wanted != client.watched {
-                client.watched = wanted;
-                self.reactor.watch(client.connection.fd(), u64::from(id), wanted.0, wanted.1);
+                self.present -= 1;
             }
         }
         self.answered = answered;
         if moved {
             // Places and memory may have come back, to anyone who waits for some.
-            for client in self.clients.iter_mut().flatten().filter(|c| c.connection.stalled()) {
-                client.again = true;
+            self.rouse();
+            self.refreshed = self.is_thirsty();
+        }
+    }
+
+    /// Everyone who waits for memory, a place or room is heard again.
+    fn rouse(&mut self) {
+        for id in self.stalled.drain(..) {
+            let Some(client) = self.clients[id as usize].as_mut().filter(|c| c.stalled) else { continue };
+            client.stalled = false;
+            if client.connection.stalled() && !std::mem::replace(&mut client.again, true) {
+                self.again.push(id);
             }
         }
     }
 
+    /// Requests wait for memory.
+    fn is_thirsty(&self) -> bool {
+        #[cfg(feature = "fuse")]
+        if !self.thirsty_calls.is_empty() {
+            return true;
+        }
+        !self.thirsty.is_empty()
+    }
+
     fn sweep_timeout(&self) -> Option<Duration> {
-        let any = self.clients.iter().flatten().next().is_some();
-        any.then_some(SWEEP)
+        (self.present > 0).then_some(SWEEP)
     }
 
     /// A client that began something and says nothing more holds memory that others could use.
@@ -899,17 +959,17 @@ impl Pump {
                 tracing::info!("an NBD client said nothing for {SILENCE_MAX:?} in the middle of a request");
                 client.connection.kill(&mut self.buffers);
                 self.answered.push(client.connection.id());
-            } else if client.connection.stalled() {
-                client.again = true;
             }
         }
+        // Nobody who waits for us is forgotten, whatever else was.
+        self.rouse();
     }
 
     /// Everything answered, then a checkpoint, then the end. True when there is nothing left to do.
     fn stop_step(&mut self) -> bool {
         let since = self.stopping.expect("only while stopping");
         let patient = since.elapsed() < STOP_PATIENCE;
-        if (self.engine.in_flight() > 0 || self.clients.iter().flatten().next().is_some()) && patient {
+        if (self.engine.in_flight() > 0 || self.present > 0) && patient {
             return false;
         }
         let (tell, told) = channel();

@@ -29,7 +29,7 @@ pub(crate) fn get(context: &Context, args: GetArgs) -> Outcome {
     let targets = match words {
         [] => {
             let pools = context.client.call(ListPools::default())?;
-            pools.into_iter().map(|p| Target::Pool { pool: p.name }).collect()
+            pools.into_iter().filter(|p| p.not_open.is_none()).map(|p| Target::Pool { pool: p.name }).collect()
         }
         words => resolve::targets(&context.client, words)?,
     };

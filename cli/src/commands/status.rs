@@ -94,8 +94,22 @@ fn check(context: &Context, args: &StatusArgs) -> Outcome {
     Ok(code(worst))
 }
 
+fn problems(pool: &PoolStatus, out: &mut String) {
+    for problem in &pool.problems {
+        let _ = writeln!(out, "status: {}", printable(&problem.message));
+        if let Some(action) = &problem.action {
+            let _ = writeln!(out, "action: {}", printable(action));
+        }
+    }
+}
+
 fn show(pool: &PoolStatus, verbose: bool, flags: &ListFlags) -> Result<String, ApiError> {
     let mut out = String::new();
+    if pool.opened_at.is_empty() {
+        let _ = writeln!(out, "  pool: {}\n state: UNAVAIL – not open", printable(&pool.name));
+        problems(pool, &mut out);
+        return Ok(out);
+    }
     let name = format!("{} ({} devices, up {})", pool.name, pool.devices.len(), uptime(pool.uptime_ns));
     let _ = writeln!(out, "  pool: {}", printable(&name));
     let failures = match pool.survivable_failures {
@@ -111,12 +125,7 @@ fn show(pool: &PoolStatus, verbose: bool, flags: &ListFlags) -> Result<String, A
         ),
         PoolState::Online => writeln!(out, " state: ONLINE – {failures}"),
     };
-    for problem in &pool.problems {
-        let _ = writeln!(out, "status: {}", printable(&problem.message));
-        if let Some(action) = &problem.action {
-            let _ = writeln!(out, "action: {}", printable(action));
-        }
-    }
+    problems(pool, &mut out);
     let shape =
         format!("data {}   meta {}   mode {}   read-policy {}", pool.data, pool.metadata, pool.mode, pool.read_policy);
     let _ = writeln!(out, " shape: {}", printable(&shape));

@@ -128,6 +128,7 @@ impl Service for Mock {
             volumes: 2,
             data: "raid1@hdd".into(),
             metadata: "raid1c3".into(),
+            not_open: None,
         }])
     }
     fn status(&self, r: Status) -> Result<Vec<PoolStatus>, ApiError> {

@@ -32,6 +32,14 @@ const DIRTY_LEAVES_MAX: u64 = 4096;
 /// Leaves that pages are made for ahead of time, at least.
 const LEAVES_AHEAD: u64 = 64;
 
+/// The moment of a refusal: room that comes free is logged, or was given up by a checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Refusal {
+    appended: Lsn,
+    checkpoints: u64,
+    is_checkpointing: bool,
+}
+
 pub(super) struct Commit {
     superblock: Superblock,
     pages: PageSpace,
@@ -47,6 +55,10 @@ pub(super) struct Commit {
     stuck: bool,
     /// Leaves that may come to be before the reserve of pages is counted again: see [`Engine::make_page_room`].
     leaf_budget: u64,
+    /// When the reserve was last found to have no room for another leaf.
+    refused: Option<Refusal>,
+    /// How often the reserve was counted.
+    pub(super) reserve_counts: u64,
     /// Leaves to write at the next checkpoint, as of record `counted`.
     dirty_leaves: u64,
     counted: Lsn,
@@ -127,6 +139,8 @@ impl Commit {
             starved: false,
             stuck: false,
             leaf_budget: 0,
+            refused: None,
+            reserve_counts: 0,
             dirty_leaves: 0,
             counted: 0,
             log_copies: Copies::default(),
@@ -516,7 +530,7 @@ impl Engine {
         };
         let place = image.place();
         if place.len() > ROOT_RUNS_MAX {
-            // A hundred thousand runs and more, and the pages that list them as scattered as they.
+            // More than 43,264 runs, and the pages that list them as scattered as they.
             return self.abandon_checkpoint();
         }
         let is_listed = image.is_listed();
@@ -553,10 +567,17 @@ impl Engine {
 
     /// Whether one more leaf, or volume, keeps the reserve whole.
     pub(super) fn has_page_room(&mut self) -> bool {
-        if self.commit.leaf_budget == 0 {
+        if self.commit.leaf_budget == 0 && self.commit.refused != Some(self.this_moment()) {
             self.make_page_room(0);
+            // To count takes a walk over all volumes and chunks: too much for each write that a full pool refuses.
+            self.commit.refused = (self.commit.leaf_budget == 0).then(|| self.this_moment());
         }
         self.commit.leaf_budget > 0
+    }
+
+    fn this_moment(&self) -> Refusal {
+        let (appended, checkpoints) = (self.journal.appended(), self.counters.checkpoints);
+        Refusal { appended, checkpoints, is_checkpointing: self.commit.is_checkpointing() }
     }
 
     pub(super) fn take_page_room(&mut self, leaves: u64) {
@@ -575,6 +596,8 @@ impl Engine {
     /// chunks are made before space for content: for every leaf that the chunks there are (and `more` bytes of one
     /// to come) would fill densely, and for a quarter more leaves than there are.
     pub(super) fn make_page_room(&mut self, more: u64) {
+        self.commit.refused = None;
+        self.commit.reserve_counts += 1;
         let leaves: u64 = self.pool.volumes().map(|v| v.map.leaves()).sum();
         let chunks = self.pool.chunks().filter(|c| c.kind != ChunkType::System);
         let dense = (chunks.map(|c| c.length).sum::<u64>() + more).div_ceil(LEAF_SPAN);

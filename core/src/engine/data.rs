@@ -122,7 +122,9 @@ impl Engine {
     /// A copy could not be read: the request gets another lap, with that copy crossed out.
     ///
     /// When that was the last of several copies, it may be another block that each of them cannot read: halves are asked
-    /// for anew from all, down to single blocks, unless the request is lost already.
+    /// for anew from all, down to single blocks. They wait until everything else came back and then go one by one, the
+    /// later only if the earlier was well: what is lost on all copies costs a failing command, and a drive's recovery
+    /// of seconds, on each level of halving and not for each block.
     pub(super) fn read_elsewhere(&mut self, id: u32, io: Io) {
         self.counters.retries += 1;
         let Io { owner, set, buf, .. } = io;
@@ -130,15 +132,31 @@ impl Engine {
             let len = u64::from(buf.len);
             let half = round_up(len / 2, BLOCK);
             let worth = set.tried.count_ones() > 1 && half < len && self.requests[id].error.is_none();
-            for (at, len) in [(0, half), (half, len.saturating_sub(half))] {
-                let set = CopySet { copy: 0, tried: 0, offset: set.offset + at, ..set };
-                let buf = range(buf.buf, u64::from(buf.offset) + at, len);
-                if !worth || !self.read_copy(id, owner, set, buf) {
-                    self.requests[id].error = Some(RequestError::Io);
+            if !worth {
+                self.requests[id].error = Some(RequestError::Io);
+            } else {
+                for (at, len) in [(half, len - half), (0, half)] {
+                    let set = CopySet { copy: 0, tried: 0, offset: set.offset + at, ..set };
+                    let buf = range(buf.buf, u64::from(buf.offset) + at, len);
+                    self.requests[id].doubtful.push((owner, set, buf));
                 }
             }
         }
         self.count_down(id);
+    }
+
+    /// Asks for the next part of a read that no copy could give whole; false when there is none, or no hope left.
+    pub(super) fn read_doubtful(&mut self, id: u32) -> bool {
+        while let Some((owner, set, buf)) = self.requests[id].doubtful.pop() {
+            if self.requests[id].error.is_some() {
+                self.requests[id].doubtful.clear();
+            } else if self.read_copy(id, owner, set, buf) {
+                return true;
+            } else {
+                self.requests[id].error = Some(RequestError::Io);
+            }
+        }
+        false
     }
 
     // ---- changes --------------------------------------------------------------------------------------------------

@@ -62,6 +62,8 @@ struct Active {
     forced: bool,
     /// Copies of a write that a device did not take.
     missed: Vec<(DeviceId, CopySet, IoError)>,
+    /// Parts of a read that no copy could give whole; see [`Engine::read_elsewhere`].
+    doubtful: Vec<(Owner, CopySet, BufRange)>,
     /// Nothing of a read's range was ever written.
     hole: bool,
     /// Scratch blocks of unaligned edges.
@@ -272,6 +274,7 @@ impl Engine {
             phase: Phase::Data,
             error: None,
             missed: Vec::new(),
+            doubtful: Vec::new(),
             epoch,
             forced: false,
             hole: false,
@@ -531,6 +534,7 @@ impl Engine {
             next = io.next.take();
             io.alone = true;
             self.queues[device.index()].member_done(self.now, io);
+            io.admitted = self.now;
             self.enqueue(device, id);
         }
     }
@@ -561,7 +565,7 @@ impl Engine {
     fn count_down(&mut self, id: u32) {
         let active = &mut self.requests[id];
         active.pending -= 1;
-        if active.pending == 0 {
+        if active.pending == 0 && !self.read_doubtful(id) {
             self.phase_done(id);
         }
     }

@@ -201,9 +201,10 @@ impl Engine {
         let (stable, appended) = (self.journal.stable(), self.journal.appended());
         alloc::format!(
             "epoch {epoch}, present {present:?}, {} retired from {front:?}, {} starved, closing {closing:?}, stable \
-             {stable} of {appended}",
+             {stable} of {appended}, reserve counted {} times",
             retired.len(),
             starved.len(),
+            self.commit.reserve_counts,
         )
     }
 

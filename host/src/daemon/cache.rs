@@ -108,19 +108,33 @@ impl Cache {
         fs::File::open(&self.folder)?.sync_all()
     }
 
+    /// Renames the list to a name that nothing has; the caller holds `changing`.
+    fn put_aside(&self) -> io::Result<PathBuf> {
+        let name = |n: u32| if n == 0 { "pools.json.damaged".into() } else { format!("pools.json.damaged.{n}") };
+        let free = (0..).map(|n| self.folder.join(name(n))).find(|p| p.symlink_metadata().is_err());
+        let aside = free.expect("not all of four thousand million names are taken");
+        fs::rename(self.file(), &aside)
+            .map_err(|e| io::Error::new(e.kind(), format!("putting {} aside: {e}", self.file().display())))?;
+        Ok(aside)
+    }
+
     /// Changes the entry of one pool; without an entry it is forgotten. A list that cannot be understood is put aside,
-    /// for someone to look at, and begun anew.
+    /// for someone to look at, and begun anew. One that cannot be read just now (EMFILE, EIO) may be as good as ever: it
+    /// stays, and nothing is changed.
     pub(super) fn update(
         &self,
         uuid: &str,
         change: impl FnOnce(Option<Remembered>) -> Option<Remembered>,
     ) -> io::Result<()> {
         let _changing = lock(&self.changing);
-        let mut pools = self.load().unwrap_or_else(|e| {
-            tracing::warn!("{e}; the list is begun anew");
-            let _ = fs::rename(self.file(), self.folder.join("pools.json.damaged"));
-            Vec::new()
-        });
+        let mut pools = match self.load() {
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                let aside = self.put_aside()?;
+                tracing::warn!("{e}; the list is begun anew, and the old one is {}", aside.display());
+                Vec::new()
+            }
+            result => result?,
+        };
         let before = pools.clone();
         let present = pools.iter().position(|p| p.uuid == uuid).map(|at| pools.remove(at));
         pools.extend(change(present));
@@ -193,6 +207,22 @@ mod tests {
         }
         cache.update("1", |_| Some(pool("1", "tank"))).unwrap();
         assert_eq!(cache.load().unwrap().len(), 1);
-        assert!(fs::read_to_string(dir.path().join("pools.json.damaged")).unwrap().contains("9"));
+        let aside = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+        assert!(aside("pools.json.damaged").contains("9"));
+        fs::write(cache.file(), "{").unwrap();
+        cache.update("1", |_| Some(pool("1", "tank"))).unwrap();
+        assert!(aside("pools.json.damaged").contains("9"), "the second does not replace the first");
+        assert_eq!(aside("pools.json.damaged.1"), "{");
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_read_now_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::new(dir.path());
+        // Reading a folder fails (EISDIR), and not for what is in it.
+        fs::create_dir(cache.file()).unwrap();
+        assert!(cache.update("1", |_| Some(pool("1", "tank"))).unwrap_err().to_string().contains("pools.json"));
+        assert!(cache.file().is_dir());
+        assert!(!dir.path().join("pools.json.damaged").exists());
     }
 }

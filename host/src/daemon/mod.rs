@@ -5,6 +5,7 @@
 //!                        │   pools/         create, destroy, import, export, scan
 //!                        │   discover.rs    which devices are members of what
 //!                        │   cache.rs       where members were last time, and what was shared
+//!                        │   unopened.rs    pools that should be open and are not
 //!                        │   volumes.rs     create, resize, rename, destroy, map
 //!                        │   properties.rs  get and set
 //!                        │   shares/        NBD, FUSE, loop
@@ -23,7 +24,7 @@
 //! | `listeners` | a socket is bound, or an acceptor ends | NBD shares |
 //! | `OpenPool::pump` (shared) | the pump is asked something | everybody |
 //! | `Cache` | `pools.json` is changed; waits for the disk it is on | whoever opens, closes, shares or unshares |
-//! | `Pools::open`, `Shares`, an export table, `Events` | a look or an insertion | everybody; leaves |
+//! | `Pools::open`, `Shares`, `Unopened`, an export table, `Events` | a look or an insertion | everybody; leaves |
 //!
 //! Leaves are never held while something is waited for. Threads that others wait for (pumps, the acceptor, FUSE
 //! sessions) take leaves only, and the acceptor *tries* `pump`: so whoever mounts, attaches or stops something while it
@@ -36,6 +37,7 @@ mod pools;
 mod properties;
 mod scrub;
 mod shares;
+mod unopened;
 mod views;
 mod volumes;
 
@@ -198,6 +200,7 @@ pub struct Daemon {
     cache: cache::Cache,
     opening: Mutex<()>,
     pools: Arc<Pools>,
+    unopened: unopened::Unopened,
     shares: shares::Shares,
     listeners: Mutex<shares::Listeners>,
     events: Arc<Events>,
@@ -215,6 +218,7 @@ impl Daemon {
             boot: present_boot(),
             opening: Mutex::default(),
             pools: Arc::default(),
+            unopened: unopened::Unopened::default(),
             shares: shares::Shares::default(),
             listeners: Mutex::default(),
             events: Arc::default(),
@@ -223,7 +227,8 @@ impl Daemon {
     }
 
     /// Opens the pools that were open when the last daemon ended, and shares what was shared of them. What cannot be
-    /// opened or shared is said in the log, in the events and in `status`, and stays remembered. Returns the names of those that are open now.
+    /// opened or shared is said in the log, in the events and in `status`, and stays remembered. Returns the names of
+    /// those that are open now.
     pub fn import_remembered(&self) -> Vec<String> {
         self.open_remembered()
     }
@@ -304,10 +309,10 @@ impl Service for Daemon {
     }
 
     fn list(&self, request: ListPools) -> Result<Vec<PoolSummary>, ApiError> {
-        self.view(request.pool.as_ref(), |report, _| views::summary(report))
+        self.view_all(request.pool.as_ref(), |report, _| views::summary(report), unopened::Entry::summary)
     }
     fn status(&self, request: Status) -> Result<Vec<PoolStatus>, ApiError> {
-        let mut all = self.view(request.pool.as_ref(), views::status)?;
+        let mut all = self.view_all(request.pool.as_ref(), views::status, unopened::Entry::status)?;
         for pool in &mut all {
             pool.problems.extend(self.shares.problems(&pool.uuid));
         }
@@ -389,6 +394,23 @@ impl Service for Daemon {
 }
 
 impl Daemon {
+    /// As [`Daemon::view`], with the pools that should be open and are not behind those that are.
+    fn view_all<T>(
+        &self,
+        name: Option<&String>,
+        open: impl Fn(&PoolReport, &About) -> T,
+        unopened: impl Fn(&unopened::Entry) -> T,
+    ) -> Result<Vec<T>, ApiError> {
+        let others = self.unopened.select(name, |uuid| self.pools.all().iter().any(|p| p.uuid.to_string() == uuid));
+        match self.view(name, open) {
+            Err(e) if e.kind == ErrorKind::NotFound && !others.is_empty() => Ok(others.iter().map(unopened).collect()),
+            Err(e) => Err(e),
+            // One that is open has the better right to its name.
+            Ok(all) if name.is_some() => Ok(all),
+            Ok(all) => Ok(all.into_iter().chain(others.iter().map(unopened)).collect()),
+        }
+    }
+
     /// Reports of the pools asked for, mapped. A pool that was closed meanwhile is left out of a listing of all.
     fn view<T>(&self, name: Option<&String>, map: impl Fn(&PoolReport, &About) -> T) -> Result<Vec<T>, ApiError> {
         let mut all = Vec::new();

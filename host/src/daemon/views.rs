@@ -116,6 +116,7 @@ pub(super) fn summary(report: &PoolReport) -> PoolSummary {
         volumes: report.volumes.len() as u32,
         data: profile_name(report, ChunkType::Data),
         metadata: profile_name(report, ChunkType::Metadata),
+        not_open: None,
     }
 }
 

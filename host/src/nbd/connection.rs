@@ -212,6 +212,8 @@ pub struct Connection {
     /// Received and not parsed: part of a header, or everything behind a stall.
     pending: Vec<u8>,
     stalled: bool,
+    /// The end of the stream is on its way behind what is there to be received.
+    ended: bool,
     /// How much the next recv may take.
     recv_len: usize,
     received: u64,
@@ -249,6 +251,7 @@ impl Connection {
             state: State::Header,
             pending: leftover,
             stalled: false,
+            ended: false,
             recv_len: RECV_MAX,
             received: 0,
             sent_ever: 0,
@@ -337,6 +340,12 @@ impl Connection {
         self.arena_sent = 0;
         // SAFETY: a descriptor of ours.
         unsafe { libc::shutdown(self.fd(), libc::SHUT_RDWR) };
+    }
+
+    /// The socket says that the peer has sent its last, or is gone: the end is looked for behind the data, since no
+    /// event will tell of it again.
+    pub fn hung_up(&mut self) {
+        self.ended = true;
     }
 
     /// No more requests are taken; those in flight are answered. For an orderly stop.
@@ -445,7 +454,7 @@ impl Connection {
                 }
             }
             let waits_for_payload = matches!(self.state, State::Payload { .. });
-            if n < room && !waits_for_payload && !self.stream.is_tls() {
+            if n < room && !waits_for_payload && !self.stream.is_tls() && !self.ended {
                 // The socket gave less than there was room for: it is empty, and asking again would only say so. In the
                 // middle of a payload the client is still sending, and asking again is cheaper than a sleep.
                 return Status::Idle;

@@ -44,8 +44,8 @@ pub struct Stream {
 }
 
 impl Drop for Stream {
-    /// Hangs up. Closing alone does not while a ring still holds the file for a receive that it has not let go of, and
-    /// a client that waits for the end after DISC would wait for ever.
+    /// Hangs up. Closing alone does not while a second descriptor names the socket (of a child process, of a passed
+    /// one), and a client that waits for the end after DISC would wait for ever.
     fn drop(&mut self) {
         // SAFETY: a descriptor that we own; the worst is ENOTCONN.
         unsafe { libc::shutdown(self.fd.as_raw_fd(), libc::SHUT_RDWR) };

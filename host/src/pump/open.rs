@@ -83,6 +83,13 @@ impl Pump {
             on_event: options.on_event,
             clients: Vec::new(),
             answered: Vec::new(),
+            again: Vec::new(),
+            hearing: Vec::new(),
+            stalled: Vec::new(),
+            present: 0,
+            called: 0,
+            freed: false,
+            refreshed: false,
             actions: Vec::new(),
             thirsty: VecDeque::new(),
             #[cfg(feature = "fuse")]

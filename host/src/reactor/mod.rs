@@ -8,8 +8,8 @@
 //!
 //! Two engines do the same work. `uring` is a ring for the disks, with registered files and a registered arena.
 //! `threads` is for machines that forbid io_uring, as most container runtimes do: a pool of threads for the disks. Both
-//! hear of sockets by epoll, for a reason that `sockets` tells. Disks in
-//! memory and faults need neither and are done here, once for both.
+//! hear of sockets by epoll, for a reason that `sockets` tells. Disks in memory and faults need neither and are done
+//! here, once for both.
 //!
 //! **Lifetime rule.** From `submit` until its [`Event::Disk`] was handed out, memory named by its segments belongs to
 //! the disk: it must stay where it is, nobody writes it, and for reads nobody looks at it. A failed system call
@@ -80,7 +80,7 @@ pub enum Event {
         readable: bool,
         /// There may be room to write.
         writable: bool,
-        /// The other side is gone, or the descriptor is unusable: unwatch it after reading what is left.
+        /// The other side has said its last, or is gone: after what is there comes the end, and no further event.
         hangup: bool,
     },
     /// [`Waker::wake`] was called, once or more.
@@ -401,11 +401,11 @@ impl Reactor {
         }
     }
 
-    /// Tells when `fd` becomes readable or writable, or hangs up. Watching it again changes token and interest.
-    pub fn watch(&mut self, fd: RawFd, token: u64, read: bool, write: bool) {
-        if !self.sockets().watch(fd, token, read, write) {
-            self.ready.push(Event::Ready { token, readable: true, writable: true, hangup: true });
-        }
+    /// Tells when `fd` becomes readable or writable, or hangs up. Watching it again changes token and interest. False
+    /// when the system cannot watch it (ENOMEM, ENOSPC, a bad descriptor): then nothing is ever told of it.
+    #[must_use]
+    pub fn watch(&mut self, fd: RawFd, token: u64, read: bool, write: bool) -> bool {
+        self.sockets().watch(fd, token, read, write)
     }
 
     /// No more events for `fd`, none that is under way either. To be called before it is closed.
@@ -493,10 +493,10 @@ impl Reactor {
         }
     }
 
-    /// The most requests that one client sent in the turn that ends. With several there is nothing to be gained by looking
-    /// on before a sleep.
+    /// The most requests that one client sent in the turn that ends. With several there is nothing to be gained by
+    /// looking on before a sleep.
     pub fn heard(&mut self, most: usize) {
-        self.spin.alone = most <= 1;
+        self.spin.heard(most);
     }
 
     /// The doorbell.

@@ -54,8 +54,12 @@ impl Sockets {
         mask |= if read { libc::EPOLLIN as u32 } else { 0 };
         mask |= if write { libc::EPOLLOUT as u32 } else { 0 };
         let known = self.tokens.insert(fd, token).is_some();
-        known && self.control(libc::EPOLL_CTL_MOD, fd, mask, fd as u64)
-            || self.control(libc::EPOLL_CTL_ADD, fd, mask, fd as u64)
+        let watched = known && self.control(libc::EPOLL_CTL_MOD, fd, mask, fd as u64)
+            || self.control(libc::EPOLL_CTL_ADD, fd, mask, fd as u64);
+        if !watched {
+            self.unwatch(fd);
+        }
+        watched
     }
 
     pub(super) fn unwatch(&mut self, fd: RawFd) {
@@ -87,14 +91,11 @@ impl Sockets {
     }
 }
 
-/// What epoll calls it, in our words. The end of a stream is something to read; a hangup is told apart.
+/// What epoll calls it, in our words. The end of a stream is something to read, and told apart: data and the end may
+/// come in one event, and who stops at the last byte of data would never hear of the end.
 fn readiness(token: u64, mask: u32) -> Event {
     let any = |bits: i32| mask & bits as u32 != 0;
-    let hangup = any(libc::EPOLLHUP | libc::EPOLLERR);
-    Event::Ready {
-        token,
-        readable: hangup || any(libc::EPOLLIN | libc::EPOLLRDHUP),
-        writable: hangup || any(libc::EPOLLOUT),
-        hangup,
-    }
+    let broken = any(libc::EPOLLHUP | libc::EPOLLERR);
+    let hangup = broken || any(libc::EPOLLRDHUP);
+    Event::Ready { token, readable: hangup || any(libc::EPOLLIN), writable: broken || any(libc::EPOLLOUT), hangup }
 }

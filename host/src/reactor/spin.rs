@@ -28,14 +28,21 @@ const LONG: u32 = 4;
 #[derive(Debug, Default)]
 pub(super) struct Spin {
     short: u32,
-    /// No client sent several requests at once in the last turn.
-    pub(super) alone: bool,
+    /// No client sent several requests at once in the last turn that had any.
+    alone: bool,
 }
 
 impl Spin {
     /// How long to look on before a sleep of at most `sleep`; None when it is not worth it.
     pub(super) fn look(&self, sleep: Option<Duration>) -> Option<Duration> {
         (self.short >= ENOUGH).then(|| sleep.map_or(LOOK, |sleep| sleep.min(LOOK)))
+    }
+
+    /// The most requests that one client sent in the turn that ends; a turn without any says nothing about clients.
+    pub(super) fn heard(&mut self, most: usize) {
+        if most > 0 {
+            self.alone = most == 1;
+        }
     }
 
     /// A wait has ended, by a look or by a sleep.
@@ -71,8 +78,14 @@ mod tests {
             (0..3).for_each(|_| waited(&mut spin, us));
             assert_eq!(spin.look(None), None, "waits of {us} us");
         }
-        spin.alone = false;
+        spin.heard(2);
         (0..100).for_each(|_| waited(&mut spin, 20));
         assert_eq!(spin.look(None), None, "clients that send several at once");
+        spin.heard(0);
+        (0..100).for_each(|_| waited(&mut spin, 20));
+        assert_eq!(spin.look(None), None, "a turn of disks only changes nothing");
+        spin.heard(1);
+        (0..100).for_each(|_| waited(&mut spin, 20));
+        assert_eq!(spin.look(None), Some(LOOK));
     }
 }

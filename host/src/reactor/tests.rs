@@ -355,7 +355,7 @@ fn sockets_tell_when_they_change() {
             events
         };
         let ready = |token, readable, writable, hangup| Event::Ready { token, readable, writable, hangup };
-        world.reactor.watch(here.as_raw_fd(), 5, true, false);
+        assert!(world.reactor.watch(here.as_raw_fd(), 5, true, false));
         assert_eq!(next(&mut world, 5), []);
         let mut bytes = [0; 64];
         for _ in 0..3 {
@@ -365,14 +365,14 @@ fn sockets_tell_when_they_change() {
             assert_eq!(next(&mut world, 5), []);
         }
         // Another interest tells at once what holds already.
-        world.reactor.watch(here.as_raw_fd(), 6, true, true);
+        assert!(world.reactor.watch(here.as_raw_fd(), 6, true, true));
         assert_eq!(next(&mut world, 5000), [ready(6, false, true, false)], "{choice:?}");
         there.write_all(b"x").unwrap();
         assert!(matches!(next(&mut world, 5000)[..], [Event::Ready { token: 6, readable: true, hangup: false, .. }]));
         world.reactor.unwatch(here.as_raw_fd());
         there.write_all(b"unheard").unwrap();
         assert_eq!(next(&mut world, 5), []);
-        world.reactor.watch(here.as_raw_fd(), 7, true, false);
+        assert!(world.reactor.watch(here.as_raw_fd(), 7, true, false));
         assert_eq!(next(&mut world, 5000), [ready(7, true, false, false)]);
         drop(there);
         let last = next(&mut world, 5000);
@@ -384,16 +384,23 @@ fn sockets_tell_when_they_change() {
         drop(here);
         // Closed after unwatch: the peer of a watched socket sees the end.
         let (a, mut b) = UnixStream::pair().unwrap();
-        world.reactor.watch(a.as_raw_fd(), 8, true, false);
+        assert!(world.reactor.watch(a.as_raw_fd(), 8, true, false));
         assert_eq!(next(&mut world, 1), []);
         world.reactor.unwatch(a.as_raw_fd());
         drop(a);
         assert_eq!(next(&mut world, 1), []);
         b.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         assert_eq!(b.read(&mut bytes).unwrap(), 0, "{choice:?}");
-        // What cannot be watched hangs up.
-        world.reactor.watch(9999, 9, true, false);
-        assert!(matches!(next(&mut world, 5000)[..], [Event::Ready { token: 9, hangup: true, .. }]));
+        // The last bytes and the end behind them are one event.
+        let (c, mut d) = UnixStream::pair().unwrap();
+        d.write_all(b"bye").unwrap();
+        d.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(world.reactor.watch(c.as_raw_fd(), 9, true, false));
+        assert_eq!(next(&mut world, 5000), [ready(9, true, false, true)], "{choice:?}");
+        world.reactor.unwatch(c.as_raw_fd());
+        // What cannot be watched is said at once.
+        assert!(!world.reactor.watch(9999, 9, true, false));
+        assert_eq!(next(&mut world, 1), []);
     }
 }
 
@@ -407,7 +414,7 @@ fn many_sockets_and_a_disk_share_the_wait() {
         let segs = world.segs(buf, &[(0, 4096)]);
         let pairs: Vec<_> = (0..100).map(|_| UnixStream::pair().unwrap()).collect();
         for (i, (here, _)) in pairs.iter().enumerate() {
-            world.reactor.watch(here.as_raw_fd(), i as u64, true, false);
+            assert!(world.reactor.watch(here.as_raw_fd(), i as u64, true, false));
         }
         for round in 0..5 {
             world.submit(id, 1000, DeviceOp::Read, 0, 4096, &segs);
@@ -437,7 +444,7 @@ fn a_busy_ram_disk_does_not_starve_sockets() {
         let mut world = world(choice);
         let id = world.reactor.add_disk(Disk::null(1 << 20));
         let (here, mut there) = UnixStream::pair().unwrap();
-        world.reactor.watch(here.as_raw_fd(), 1, true, false);
+        assert!(world.reactor.watch(here.as_raw_fd(), 1, true, false));
         world.reactor.wait(&mut Vec::new(), Some(Duration::ZERO));
         there.write_all(b"!").unwrap();
         let heard = (0..1000).any(|_| {

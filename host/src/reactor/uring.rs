@@ -225,7 +225,7 @@ impl Uring {
     }
 
     fn push(&mut self, entry: squeue::Entry) {
-        // Order matters: a poll and its removal.
+        // In the order in which they came, or a command could wait behind others for ever.
         if !self.backlog.is_empty() {
             self.backlog.push_back(entry);
             return;
@@ -273,13 +273,14 @@ impl Uring {
         }
         self.refill();
         let already = self.drain(found);
-        let sleep = if already || !self.backlog.is_empty() { Some(Duration::ZERO) } else { sleep };
         let on_disks = self.in_flight > 0;
-        if on_disks && !self.polled {
+        // With the sockets stirred they are looked at below. A poll before that would end at once and say no more.
+        if on_disks && !self.polled && !self.stirred {
             self.polled = true;
             let poll = opcode::PollAdd::new(types::Fd(self.sockets.fd()), libc::POLLIN as u32).build();
             self.push(poll.user_data(KIND_SOCKETS));
         }
+        let sleep = if already || !self.backlog.is_empty() { Some(Duration::ZERO) } else { sleep };
         self.enter(if on_disks { sleep } else { Some(Duration::ZERO) });
         let found_some = self.drain(found);
         self.rounds += 1;

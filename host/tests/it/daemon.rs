@@ -865,3 +865,44 @@ mod files {
         assert_eq!(world.shares(ListShares::default()).unwrap(), []);
     }
 }
+
+#[test]
+fn a_pool_that_cannot_be_opened_is_shown_with_the_way_out_and_its_absent_member_stays_known() {
+    let mut world = World::new();
+    world.tank("raid1", 3);
+    world.daemon = None;
+    fs::create_dir(world.path("away")).unwrap();
+    fs::rename(world.path("d2.img"), world.path("away/d2.img")).unwrap();
+    world.start();
+    assert_eq!(world.import_remembered(), Vec::<String>::new());
+    let listed = world.list(ListPools::default()).unwrap().remove(0);
+    assert_eq!((listed.name.as_str(), listed.state, listed.devices), ("tank", PoolState::Unavailable, 3));
+    assert!(listed.not_open.unwrap().contains("lacks device 3"));
+    let one = Status { pool: Some("tank".into()) };
+    for request in [Status::default(), one] {
+        let status = world.status(request).unwrap().remove(0);
+        assert_eq!((status.state, status.problems[0].code.as_str()), (PoolState::Unavailable, "pool.not_opened"));
+        let action = status.problems[0].action.clone().unwrap();
+        assert!(action.contains("braid import -f tank") && action.contains("d2.img"), "{action}");
+    }
+    let usage = world.usage(Usage { pool: Some("tank".into()) }).unwrap_err();
+    assert_eq!(usage.code, "pool.not_found");
+
+    let forced = ImportPools { names: vec!["tank".into()], force: true, ..ImportPools::default() };
+    assert!(world.import(forced).unwrap()[0].imported);
+    assert_eq!(world.list(ListPools::default()).unwrap().len(), 1, "not shown twice");
+    assert_eq!(world.one_status().state, PoolState::Degraded);
+    let known = fs::read_to_string(world.path("state/pools.json")).unwrap();
+    assert!(["d0.img", "d1.img", "d2.img"].iter().all(|d| known.contains(d)), "{known}");
+
+    // Or it is given up.
+    world.daemon = None;
+    for gone in ["d0.img", "d1.img"] {
+        fs::rename(world.path(gone), world.path("away").join(gone)).unwrap();
+    }
+    world.start();
+    assert_eq!(world.import_remembered(), Vec::<String>::new());
+    world.export(ExportPool { pool: "tank".into(), ..Default::default() }).unwrap();
+    assert_eq!(world.list(ListPools::default()).unwrap(), []);
+    assert!(!fs::read_to_string(world.path("state/pools.json")).unwrap().contains("tank"));
+}

@@ -1,7 +1,12 @@
 //! A pool on real files, driven on the pump's own thread: what was written is read back, now and after reopening.
 
 use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use braid_core::control::{Command, Done, VolumeClass};
 use braid_core::meta::format::{NewDevice, NewPool};
@@ -9,8 +14,14 @@ use braid_core::request::{Content, NO_BUF, Op, Reply, Request};
 use braid_core::units::{ClientId, DeviceId, MIB, Uuid, VolumeId};
 use braid_core::{DeviceClass, DeviceState, Profile};
 use braid_host::backend::{Disk, DiskSpec, Fault, FaultHandle, OpenOptions, open};
-use braid_host::pump::{Load, Options, PumpHandle, Setup, superblock_of};
+use braid_host::nbd::Handover;
+use braid_host::nbd::acceptor::Peer;
+use braid_host::nbd::handshake::Session;
+use braid_host::nbd::stream::Stream;
+use braid_host::pump::{Load, MEMORY_MIN, Options, PumpHandle, Setup, superblock_of};
 use braid_host::reactor::Choice;
+
+use crate::nbd::world::{eventually, export};
 
 const BOOT: Uuid = Uuid([9; 16]);
 
@@ -219,4 +230,113 @@ fn a_slow_device_delays_and_breaks_nothing() {
     assert_eq!(run(&pump, v, all(Op::Read)), (0, 0));
     let report = pump.report().unwrap();
     assert!(report.devices[0].io.reads > 2 * report.devices[1].io.reads, "latency prefers the quick one");
+}
+
+/// Keeps all payload memory of a pump until it is told to let go.
+struct Hoard {
+    volume: VolumeId,
+    todo: usize,
+    held: Arc<AtomicUsize>,
+    let_go: Arc<AtomicBool>,
+    ended: bool,
+}
+
+impl Load for Hoard {
+    fn next(&mut self, tag: u64) -> Option<Request> {
+        let request = |op, len| {
+            let (client, volume) = (ClientId(1), self.volume);
+            Some(Request { tag, client, volume, op, offset: 0, len, buf: NO_BUF, content: Content::Unsaid })
+        };
+        if self.todo > 0 {
+            self.todo -= 1;
+            return request(Op::Read, MIB);
+        }
+        if self.let_go.load(Ordering::SeqCst) && !self.ended {
+            self.ended = true;
+            return request(Op::Flush, 0);
+        }
+        None
+    }
+    fn fill(&mut self, _: &Request, _: &mut [u8]) {}
+    fn done(&mut self, _: u64, _: &Reply, _: &[u8]) -> bool {
+        self.held.fetch_add(1, Ordering::SeqCst);
+        !self.ended
+    }
+    fn depth(&self) -> usize {
+        MEMORY_MIN / MIB as usize
+    }
+}
+
+/// A client of a pump, past its handshake.
+fn adopted(pump: &PumpHandle, volume: VolumeId) -> UnixStream {
+    let (peer, ours) = UnixStream::pair().unwrap();
+    let session = Session { export: export("v", volume.0, 32 * MIB), structured: false, allocation: false };
+    let (stream, peer_is) = (Stream::plain(ours), Peer::Unix { uid: 0, pid: 0 });
+    pump.adopt(Handover { stream, session, leftover: Vec::new(), peer: peer_is });
+    peer
+}
+
+/// Magic, no flags, kind, cookie and offset 0, length.
+fn nbd_request(kind: u16, len: u32) -> Vec<u8> {
+    [&0x2560_9513u32.to_be_bytes()[..], &[0; 2], &kind.to_be_bytes(), &[0; 16], &len.to_be_bytes()].concat()
+}
+
+#[test]
+fn a_client_that_waits_for_memory_is_heard_when_others_than_clients_give_some_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = [dir.path().join("disk")];
+    let disks = vec![(DeviceId(1), disk(&paths[0], Some(256 * MIB)))];
+    let options = Options { memory: MEMORY_MIN, ..options(Choice::Auto) };
+    let mut new = new_pool(&paths, Profile::Single);
+    new.metadata = Profile::Single;
+    let pump = Arc::new(PumpHandle::start(options, disks, Setup::Create(new)).unwrap());
+    let create = Command::CreateVolume { name: "v".into(), size: 32 * MIB, class: VolumeClass::Auto };
+    let Done::Volume(volume) = pump.control(create).unwrap() else { panic!("no volume") };
+    let (held, let_go) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let todo = MEMORY_MIN / MIB as usize;
+    let hoard = Hoard { volume, todo, held: held.clone(), let_go: let_go.clone(), ended: false };
+    let loaded = std::thread::spawn({
+        let pump = pump.clone();
+        move || pump.load(Box::new(hoard)).map(drop)
+    });
+    eventually("all memory is taken", || held.load(Ordering::SeqCst) == todo);
+    let mut peer = adopted(&pump, volume);
+    let ask = nbd_request(0, 65536);
+    peer.write_all(&ask).unwrap();
+    peer.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let mut answer = vec![0; 16 + 65536];
+    assert!(peer.read(&mut answer).is_err(), "there is no memory to answer from");
+    let_go.store(true, Ordering::SeqCst);
+    // Any message makes the pump take a turn, and the load goes on.
+    assert_eq!(pump.clients(0), 1);
+    loaded.join().unwrap().unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    peer.read_exact(&mut answer).expect("the memory is there again");
+}
+
+#[test]
+fn the_end_of_a_client_is_heard_though_it_came_with_its_last_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pump, v, _, _) = faulty(dir.path(), Profile::Single, 1);
+    let mut peer = adopted(&pump, v);
+    assert_eq!(pump.clients(0), 1);
+    // While the pump is busy both come, so that they are one event to it.
+    let (begun, seen) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let busy = move |_: &_| {
+                begun.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(200));
+            };
+            pump.with_engine(busy).unwrap();
+        });
+        seen.recv().unwrap();
+        peer.write_all(&nbd_request(3, 0)).unwrap();
+        peer.shutdown(std::net::Shutdown::Write).unwrap();
+    });
+    peer.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let mut answer = Vec::new();
+    peer.read_to_end(&mut answer).expect("the answer to the flush, and the end");
+    assert_eq!(answer.len(), 16);
+    eventually("the client is gone", || pump.clients(0) == 0);
 }

@@ -186,6 +186,16 @@ fn new_leaves_are_refused_before_the_pool_cannot_be_written_down() {
         world.submit(0, v, Op::Discard, at, 4 * KIB, Content::Unsaid);
     }
     all_fine(&mut world, "discards");
+    // What is refused again and again is not counted again and again.
+    let counted = |state: String| -> u64 {
+        let (_, times) = state.rsplit_once("reserve counted ").unwrap();
+        times.trim_end_matches(" times").parse().unwrap()
+    };
+    let before = counted(world.engine().space_state());
+    for i in 0..100 {
+        assert_eq!(world.run(v, WRITE, (1 << 39) + i * 16 * MIB, 4 * KIB), Err(RequestError::NoSpace));
+    }
+    assert!(counted(world.engine().space_state()) <= before + 3);
     let no_volume = world.control(Command::CreateVolume { name: "w".into(), size: MIB, class: VolumeClass::Auto });
     assert!(no_volume.is_err_and(|why| why.kind == braid_core::control::ErrorKind::NoSpace));
     world.control(Command::Checkpoint).unwrap();

@@ -468,3 +468,19 @@ fn copies_that_are_bad_in_different_places_make_one_good_read() {
     assert_eq!(world.run(v, Op::Read, 16 * KIB, 48 * KIB), Ok(()));
     assert_eq!((state(&world, 1), state(&world, 2)), (DeviceState::Online, DeviceState::Online));
 }
+
+#[test]
+fn what_no_copy_can_read_costs_few_failing_commands() {
+    let (mut world, v) = pool(2, Profile::Raid1);
+    world.run(v, WRITE, 0, 4 * MIB).unwrap();
+    world.run_until_quiet();
+    for device in [1, 2] {
+        bad(&mut world, device, Op::Read, 0, u64::MAX >> 13, u64::MAX);
+    }
+    world.keep_dispatched = true;
+    world.dispatched.clear();
+    assert_eq!(world.run(v, Op::Read, 0, 4 * MIB), Err(RequestError::Io));
+    assert!(world.dispatched.len() <= 50, "{} commands", world.dispatched.len());
+    world.faults.0.clear();
+    fine(&mut world);
+}

@@ -227,6 +227,10 @@ pub struct PoolSummary {
     pub data: String,
     /// Metadata profile.
     pub metadata: String,
+    /// Why it is not open although it was when the last daemon ended; absent for a pool that is open. Nothing but its
+    /// name and the number of its devices is known then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_open: Option<String>,
 }
 
 /// How pools are: the one named, or all.
@@ -247,7 +251,7 @@ pub struct PoolStatus {
     pub uuid: String,
     /// State.
     pub state: PoolState,
-    /// When it was opened, RFC 3339.
+    /// When it was opened, RFC 3339; empty for a pool that could not be, of which only the problems say something.
     pub opened_at: String,
     /// Since then.
     pub uptime_ns: u64,

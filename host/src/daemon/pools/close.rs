@@ -17,7 +17,10 @@ use crate::daemon::{Daemon, OpenPool, lock};
 impl Daemon {
     pub(in crate::daemon) fn export_pool(&self, request: &ExportPool) -> Result<Change, ApiError> {
         let what = format!("pool {} closed", request.pool);
-        let pool = self.pools.get(&request.pool)?;
+        let pool = match self.pools.get(&request.pool) {
+            Ok(pool) => pool,
+            Err(e) => return self.give_up_unopened(request).unwrap_or(Err(e)),
+        };
         let _change = lock(&pool.change);
         self.is_open(&pool)?;
         if request.dry_run {

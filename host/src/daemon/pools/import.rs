@@ -10,6 +10,7 @@ use super::{Claimed, devices_word};
 use crate::backend::{self, Disk, DiskSpec, Facts, OpenError, OpenOptions};
 use crate::control::api::*;
 use crate::control::check;
+use crate::control::server::own_uid;
 use crate::daemon::discover::{self, Group, Identity, Look, Search};
 use crate::daemon::events::Severity;
 use crate::daemon::{Daemon, OpenPool, lock, views};
@@ -234,6 +235,7 @@ impl Daemon {
                 Err(why) => {
                     let message = format!("pool {} was open before and could not be opened: {why}", entry.name);
                     self.events.tell(Severity::Error, Some(&entry.name), "pool.not_opened", message);
+                    self.unopened.add(entry, why);
                 }
             }
         }
@@ -265,7 +267,11 @@ fn choose(groups: &[Group], name: &str, search: &Search) -> Result<Group, ApiErr
             let error = ApiError::not_found("pool.not_found", message);
             Err(match search.denied {
                 0 => error.hint("name its devices, or a folder to search with -d DIR"),
-                n => error.hint(format!("{n} devices could not be read: this daemon does not run as root")),
+                n if own_uid() == 0 => error.hint(format!(
+                    "{n} devices could not be opened although this daemon runs as root: the container or the security \
+                     policy that it runs under forbids it"
+                )),
+                n => error.hint(format!("{n} devices may not be read by this user: run the daemon as root")),
             })
         }
         several => {

@@ -99,6 +99,7 @@ impl Daemon {
             pump: RwLock::new(Some(pump)),
         });
         self.pools.insert(pool.clone());
+        self.unopened.remove(&uuid.to_string());
         self.remember(&pool);
         Ok(pool)
     }
@@ -106,14 +107,19 @@ impl Daemon {
     /// Pools in memory only are not worth remembering: they are gone with the process.
     fn remember(&self, pool: &OpenPool) {
         let paths = pool.about.members.values().map(|m| &m.path).filter(|p| p.starts_with('/'));
-        let devices: Vec<PathBuf> = paths.map(PathBuf::from).collect();
+        let mut devices: Vec<PathBuf> = paths.map(PathBuf::from).collect();
         if devices.is_empty() {
             return;
         }
-        // A member that is away now is looked for where it was, until the pool is exported.
+        let is_whole = pool.report().is_ok_and(|r| r.devices.len() == devices.len());
         let uuid = pool.uuid.to_string();
         self.update_cache(&uuid.clone(), |known| {
-            let shares = known.map_or_else(Vec::new, |k| k.shares);
+            let (before, shares) = known.map_or_else(Default::default, |k| (k.devices, k.shares));
+            // A member that is away now is looked for where it was, until the pool is exported.
+            if !is_whole {
+                let away: Vec<_> = before.into_iter().filter(|d| !devices.contains(d)).collect();
+                devices.extend(away);
+            }
             Some(Remembered { uuid, name: pool.name.clone(), devices, shares })
         });
     }

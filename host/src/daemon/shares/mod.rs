@@ -103,7 +103,10 @@ impl Daemon {
         let (volume, size) = pool.volume(&request.volume)?;
         let mut info = self.put_up(&pool, volume, size, request, None)?;
         if !request.temporary && !info.remembered {
-            info.remembered = self.remember_share(&pool, info.id);
+            match self.remember_share(&pool, info.id) {
+                Ok(remembered) => info.remembered = remembered,
+                Err(why) => info.notes.push(format!("it will not be shared again by the next daemon: {why}")),
+            }
         }
         if !info.existing {
             let message = format!("volume {}/{} is shared as {}", info.pool, info.volume, info.uri);

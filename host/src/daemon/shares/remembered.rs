@@ -72,9 +72,9 @@ impl Shares {
 }
 
 impl Daemon {
-    /// Writes a share down; false when it will not come back.
-    pub(super) fn remember_share(&self, pool: &OpenPool, id: u32) -> bool {
-        let Some(entry) = self.shares.select(|e| e.info.id == id).pop() else { return false };
+    /// Writes a share down; false when it will not come back, and the error is why it could not be written.
+    pub(super) fn remember_share(&self, pool: &OpenPool, id: u32) -> Result<bool, String> {
+        let Some(entry) = self.shares.select(|e| e.info.id == id).pop() else { return Ok(false) };
         let share = entry.as_remembered();
         let mut known = false;
         let written = self.cache.update(&pool.uuid.to_string(), |pool| {
@@ -94,10 +94,10 @@ impl Daemon {
             Err(e) => {
                 let message = format!("{e}; {} will not be shared again by the next daemon", entry.info.uri);
                 self.events.tell(Severity::Warning, Some(&pool.name), "cache.failed", message);
-                return false;
+                return Err(e.to_string());
             }
         }
-        known
+        Ok(known)
     }
 
     /// They do not come back.
@@ -182,7 +182,8 @@ impl Daemon {
                     false => format!("{name} is shared as {} now; it was {}", info.uri, share.uri),
                 };
                 let severity = if info.uri == share.uri { Severity::Info } else { Severity::Warning };
-                self.remember_share(pool, info.id);
+                // What fails is an event already.
+                let _ = self.remember_share(pool, info.id);
                 self.events.tell(severity, Some(&pool.name), "share.restored", message);
             }
             Err(why) => {

@@ -8,7 +8,7 @@ mod hostile;
 mod interop;
 #[cfg(feature = "tls")]
 mod tls;
-mod world;
+pub mod world;
 
 use crate::tools::{Need, have};
 use std::process::Command;
