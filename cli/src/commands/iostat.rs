@@ -70,7 +70,7 @@ const COLUMNS: &[Column<Row>] = &[
 
 pub(crate) fn iostat(context: &Context, args: IostatArgs) -> Outcome {
     let (pool, interval) = resolve::pool_and_interval(&args.list.words)?;
-    let ask = || context.client.call(IoStat { pool: pool.clone() });
+    let ask = || context.client.call(IoStat { pool: pool.clone(), histograms: false });
     let mut flags = args.list.flags.clone();
     if flags.columns.is_none() {
         let device = if args.verbose { "id,device,class," } else { "" };

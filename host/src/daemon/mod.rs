@@ -35,6 +35,7 @@ mod events;
 mod pools;
 mod properties;
 mod shares;
+mod stats;
 mod views;
 mod volumes;
 
@@ -316,7 +317,7 @@ impl Service for Daemon {
         self.view(request.pool.as_ref(), views::usage)
     }
     fn iostat(&self, request: IoStat) -> Result<IoSnapshot, ApiError> {
-        let pools = self.view(request.pool.as_ref(), views::io)?;
+        let pools = self.view(request.pool.as_ref(), |report, about| stats::io(report, about, request.histograms))?;
         let time = rfc3339(std::time::SystemTime::now());
         Ok(IoSnapshot { time, monotonic_ns: views::monotonic_ns(), pools })
     }
