@@ -2,7 +2,11 @@
 
 use crate::exposition::Page;
 use crate::real::Real;
+use braid_core::queue::config;
+use braid_host::control::api::{DeviceStatus, IoSnapshot, PoolIo};
+use braid_host::control::metrics;
 use braid_host::nbd::client::{Client, Wish};
+use braid_host::nbd::proto::cmd;
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
@@ -135,6 +139,59 @@ fn metrics_are_valid_and_agree_with_iostat() {
     assert!(raw("/v1/iostat?pool=tank&histograms=true").contains("size_before"));
     assert!(!raw("/v1/iostat?pool=tank").contains("size_before"));
     assert!(raw("/v1/iostat?pool=nopool").starts_with("HTTP/1.1 404"));
+}
+
+#[test]
+fn labels_are_escaped_and_an_empty_pool_is_a_valid_page() {
+    let path = "/srv/a \"quoted\" \\ name\nof two lines";
+    let device = DeviceStatus { pool: "tank".into(), id: 3, path: path.into(), ..DeviceStatus::default() };
+    let pool = PoolIo { name: "tank".into(), ..PoolIo::default() };
+    let snapshot = IoSnapshot { pools: vec![pool], ..IoSnapshot::default() };
+    let text = metrics::text(&snapshot, &[], &[], &[device]);
+    let page = Page::parse(&text).unwrap_or_else(|e| panic!("{e}"));
+    let labels = [("pool", "tank"), ("device", "3"), ("name", ""), ("class", ""), ("path", path)];
+    assert_eq!(page.value("braid_device_info", &labels), Some(1.0), "{text}");
+    assert!(Page::parse(&metrics::text(&IoSnapshot::default(), &[], &[], &[])).is_ok());
+}
+
+#[test]
+fn the_document_names_every_setting_and_scheduler() {
+    let text = include_str!("../../../docs/policies.md");
+    let schedulers = config::SchedulerName::ALL.map(config::SchedulerName::name);
+    for name in config::names().chain(schedulers) {
+        let class = ["_min_active", "_max_active"].into_iter().find(|end| name.ends_with(end) && name != "max_active");
+        let written = class.map_or(format!("`{name}`"), |end| format!("`<class>{end}`"));
+        assert!(text.contains(&written), "{name}");
+    }
+}
+
+#[test]
+fn waits_before_and_after_devices_are_counted() {
+    let real = Real::start();
+    real.tank("raid1", &[GIB, GIB], 32 * MIB);
+    real.ok("share tank/v nbd");
+    assert!(real.ok("why tank").contains("nothing waited"));
+    let mut client = Client::connect(&real.path("run/nbd.sock"), "tank/v", Wish::default()).expect("connect");
+    // Sixteen writes of the same MiB at once: one after another, and the first one fills holes.
+    let data = vec![1; MIB as usize];
+    (0..16).for_each(|i| client.send_write(i, 0, 0, &data));
+    (0..16).for_each(|_| assert_eq!(client.recv().expect("an answer").error, 0));
+    assert_eq!(client.call(cmd::FLUSH, 0, 0, 0).expect("flush").error, 0);
+    let why = real.json("why tank/v");
+    let count = |reason: &str| {
+        let found = why["findings"].as_array().expect("findings").iter().find(|f| f["reason"] == reason);
+        found.map_or((0, 0), |f| (n(&f["count"]), n(&f["wait_ns"])))
+    };
+    assert!((1..16).contains(&count("range_lock").0) && count("range_lock").1 > 0, "{why}");
+    assert!((1..16).contains(&count("log").0) && count("log").1 > 0, "only what changed the map: {why}");
+    assert!(count("flush").0 == 1 && count("flush").1 > 0, "{why}");
+    let (writes, ns) = (n(&why["client"]["writes"]), n(&why["client"]["write_ns"]));
+    assert!(writes == 16 && ns > count("range_lock").1, "a write's time has its waits in it: {why}");
+    let page = Page::parse(&real.ok("metrics")).unwrap_or_else(|e| panic!("{e}"));
+    let parked = page.value("braid_pool_waits_total", &[("pool", "tank"), ("reason", "range_lock")]);
+    assert_eq!(parked, Some(count("range_lock").0 as f64));
+    let run = real.ok("why tank/v");
+    assert!(run.contains("until an overlapping one was done") && run.contains("16 writes, "), "{run}");
 }
 
 #[test]
