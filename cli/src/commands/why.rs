@@ -162,7 +162,8 @@ fn in_pool(pool: &PoolIo, old: &PoolIo, client: &IoCounters) -> Vec<Finding> {
         }
     };
     let busy = now.busy.saturating_sub(old.busy);
-    let text = format!("{busy} requests were refused because 65,536 were in flight; let clients queue less deep.");
+    let text =
+        format!("{busy} times a request was refused because 65,536 were in flight; let clients queue less deep.");
     add("admission", "busy", (busy, 0), all.saturating_add(busy), text);
     let (n, ns) = diff(now.parked, old.parked);
     let text = format!(
@@ -174,7 +175,7 @@ fn in_pool(pool: &PoolIo, old: &PoolIo, client: &IoCounters) -> Vec<Finding> {
     add("admission", "range_lock", (n, ns), changes, text);
     let (n, ns) = diff(now.space, old.space);
     let text = format!(
-        "{n} first writes waited for room that was about to come free, {} on average; the pool is nearly full: see \
+        "{n} of the first writes waited for room that was about to come free, {} on average; the pool is nearly full: see \
          braid usage {}.",
         mean(ns, n),
         pool.name
@@ -193,7 +194,7 @@ fn in_pool(pool: &PoolIo, old: &PoolIo, client: &IoCounters) -> Vec<Finding> {
     add("log", "log", (n, ns), changes, text);
     let (n, ns) = diff(now.flush, old.flush);
     let text = format!(
-        "{n} flushes and forced writes waited for the caches of the devices, {} on average; clients asked for it.",
+        "{n} of the flushes and forced writes waited for the caches of the devices, {} on average; clients asked for it.",
         mean(ns, n)
     );
     add("log", "flush", (n, ns), n.max(client.flushes), text);

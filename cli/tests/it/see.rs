@@ -249,6 +249,8 @@ fn settings_of_queues_come_from_default_pool_or_member_and_outlive_the_daemon() 
     assert!(real.braid("get all tank").err.contains("braid get queue tank"), "and it says where it is");
     assert_eq!(real.braid("get -H all tank").err, "");
 
+    // To say the default is to say something: it stays when the default changes.
+    assert_eq!(real.json("set -n scrub_max_active=3 tank")["changed"], true);
     real.ok("set scrub_max_active=2 budget=64 max_request=4M tank");
     real.ok("device set tank 2 scrub_max_active=1 background_floor=250ms");
     // Together they are fine; each alone is below or above the other.
