@@ -430,10 +430,12 @@ mod tests {
         explain(before, &now, &now.pools[0], None, &settings()).expect("an answer")
     }
 
+    type Row = (&'static [(&'static str, u64)], &'static str, &'static str);
+
     #[test]
     fn a_wait_in_a_queue_has_its_numbers_its_reason_and_its_knob() {
         let class = ClassIo { left: 1000, waited: 120, waited_ns: 144_000_000, ..ClassIo::default() };
-        let rows: [(&[(&str, u64)], &str, &str); 4] = [
+        let rows: [Row; 4] = [
             (&[("class_reached", 9)], "class_reached", "(sync_read_max_active 32, default)"),
             (&[("depth_reached", 9), ("class_reached", 1)], "depth_reached", "(max_active 7, pool)"),
             (&[("class_reached", 0)], "unknown", "does not"),
