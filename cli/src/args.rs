@@ -108,12 +108,18 @@ pub(crate) enum Command {
     Usage(ListArgs),
     /// Operations and bytes a second, by device with -v
     Iostat(IostatArgs),
-    /// Properties of pools, devices and volumes
+    /// Where requests wait, in words
+    Why(WhyArgs),
+    /// All counters, as Prometheus reads them
+    Metrics,
+    /// Properties of pools, devices and volumes; "queue" is all settings of queues
     Get(GetArgs),
-    /// Change properties
+    /// Change properties; NAME= without a value is the default
     Set(SetArgs),
     /// Read every copy of everything and compare: start, status, pause, resume, cancel, limit
     Scrub(ScrubArgs),
+    /// Give properties their defaults back
+    Inherit(InheritArgs),
     /// Members of a pool
     #[command(subcommand, allow_external_subcommands = true)]
     Device(DeviceCommand),
@@ -278,20 +284,45 @@ pub(crate) struct IostatArgs {
     /// By device
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Mean waits (they are always there; accepted for habit)
+    /// Mean waits by stage: total, on the disk, in its queue
     #[arg(short = 'l')]
     pub(crate) latency: bool,
-    /// I/Os in flight
+    /// I/Os that are in queues and on disks now, by class
     #[arg(short = 'q')]
     pub(crate) queue: bool,
+    /// Histograms of waits by stage
+    #[arg(short = 'w', conflicts_with_all = ["latency", "queue", "sizes"])]
+    pub(crate) waits: bool,
+    /// Histograms of request sizes: ind before, agg after merging
+    #[arg(short = 'r', conflicts_with_all = ["latency", "queue"])]
+    pub(crate) sizes: bool,
     /// Leave the since-start line out (it only comes without an interval; accepted for habit)
     #[arg(short = 'y')]
     pub(crate) no_first: bool,
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct WhyArgs {
+    /// Pool, or POOL/VOLUME
+    #[arg(value_name = "POOL[/VOLUME]")]
+    pub(crate) target: String,
+    /// Watch for so long, rather than say what was since the pool was opened
+    #[arg(short, long, value_name = "SECONDS")]
+    pub(crate) interval: Option<f64>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InheritArgs {
+    /// Properties separated by commas, and what of: a pool, or a pool and devices
+    #[arg(value_name = "PROPERTY|TARGET", required = true)]
+    pub(crate) words: Vec<String>,
+    #[command(flatten)]
+    pub(crate) change: ChangeFlags,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct GetArgs {
-    /// Properties separated by commas, or all; then pools, POOL/VOLUME, or a pool and devices
+    /// Properties separated by commas, all, or queue; then pools, POOL/VOLUME, or a pool and devices
     #[arg(value_name = "PROPERTY|all", required = true)]
     pub(crate) words: Vec<String>,
     #[command(flatten)]

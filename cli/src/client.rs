@@ -41,12 +41,8 @@ impl Client {
     pub(crate) fn call<C: Call>(&self, request: C) -> Result<C::Reply, ApiError> {
         let body = serde_json::to_vec(&request)
             .map_err(|e| ApiError::failed("client.failed", format!("request {} does not fit JSON: {e}", C::ROUTE)))?;
-        let (success, body) = self.runtime.block_on(self.exchange(C::ROUTE, body))?;
-        let foreign = |e: serde_json::Error| {
-            let message = format!("what listens on {} does not speak like braid: {e}", self.socket.display());
-            ApiError::new(ErrorKind::Unreachable, "daemon.foreign", message)
-                .hint("perhaps the daemon is of another version; restart it with: braid daemon")
-        };
+        let (success, body) = self.runtime.block_on(self.exchange(&format!("/v1/{}", C::ROUTE), Some(body)))?;
+        let foreign = |e: serde_json::Error| self.foreign(&e);
         if success {
             let envelope: Envelope<C::Reply> = serde_json::from_slice(&body).map_err(foreign)?;
             return Ok(envelope.data);
@@ -55,7 +51,24 @@ impl Client {
         Err(envelope.error)
     }
 
-    async fn exchange(&self, route: &str, body: Vec<u8>) -> Result<(bool, Bytes), ApiError> {
+    /// A page that is no JSON.
+    pub(crate) fn page(&self, address: &str) -> Result<String, ApiError> {
+        let (success, body) = self.runtime.block_on(self.exchange(address, None))?;
+        if success {
+            return String::from_utf8(body.into()).map_err(|e| self.foreign(&e));
+        }
+        let envelope: ErrorEnvelope = serde_json::from_slice(&body).map_err(|e| self.foreign(&e))?;
+        Err(envelope.error)
+    }
+
+    fn foreign(&self, e: &dyn std::fmt::Display) -> ApiError {
+        let message = format!("what listens on {} does not speak like braid: {e}", self.socket.display());
+        ApiError::new(ErrorKind::Unreachable, "daemon.foreign", message)
+            .hint("perhaps the daemon is of another version; restart it with: braid daemon")
+    }
+
+    /// With a body it is a POST, without one a GET.
+    async fn exchange(&self, address: &str, body: Option<Vec<u8>>) -> Result<(bool, Bytes), ApiError> {
         let stream = UnixStream::connect(&self.socket).await.map_err(|e| unreachable(&self.socket, &e))?;
         if !self.named {
             let peer = stream.peer_cred().map(|c| c.uid()).ok();
@@ -72,10 +85,13 @@ impl Client {
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         let connection = tokio::spawn(connection);
-        let request = hyper::Request::post(format!("/v1/{route}"))
+        let method = if body.is_some() { hyper::Method::POST } else { hyper::Method::GET };
+        let request = hyper::Request::builder()
+            .method(method)
+            .uri(address)
             .header("host", "braid")
             .header("content-type", "application/json")
-            .body(Full::new(Bytes::from(body)))
+            .body(Full::new(Bytes::from(body.unwrap_or_default())))
             .map_err(|e| ApiError::failed("client.failed", e.to_string()))?;
         let response = sender.send_request(request).await.map_err(lost)?;
         let success = response.status().is_success();

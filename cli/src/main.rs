@@ -122,6 +122,9 @@ fn dispatch(cli: Cli) -> Outcome {
             Err(foreign::unknown_group("braid filesystem", &words, &manual::names(Some("filesystem"))))
         }
         Command::Iostat(args) => commands::iostat::iostat(&connect()?, args),
+        Command::Why(args) => commands::why::why(&connect()?, args),
+        Command::Metrics => commands::metrics(&connect()?),
+        Command::Inherit(args) => commands::property::inherit(&connect()?, args),
         Command::Get(args) => commands::property::get(&connect()?, args),
         Command::Set(args) => commands::property::set(&connect()?, args),
         Command::Scrub(args) => commands::scrub::scrub(&connect()?, &args),

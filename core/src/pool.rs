@@ -14,6 +14,7 @@ use crate::device::{Device, DeviceState, RESERVED};
 use crate::meta::record::{CHUNKS_MAX, Record};
 use crate::profile::Profile;
 use crate::properties::Properties;
+use crate::report::VolumeCounters;
 use crate::scrub::{Scrub, State};
 use crate::sparse::Sparse;
 use crate::units::{ChunkId, DeviceId, GIB, MIB, UNIT, Uuid, VolumeId, round_down};
@@ -192,7 +193,18 @@ impl Pool {
                     Some(volume) => (volume.name, volume.size, volume.class) = (name, size, class),
                     None => {
                         let map = Map::default();
-                        self.volumes.put(id.index(), Volume { id, name, size, class, map, mapped_units: [0; 2] });
+                        self.volumes.put(
+                            id.index(),
+                            Volume {
+                                id,
+                                name,
+                                size,
+                                class,
+                                map,
+                                mapped_units: [0; 2],
+                                counters: VolumeCounters::default(),
+                            },
+                        );
                     }
                 }
             }

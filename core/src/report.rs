@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::control::VolumeClass;
+use crate::queue::class::Class;
 use crate::queue::config::Source;
 use crate::queue::stats::QueueStats;
 use crate::units::{ChunkId, DeviceId, Uuid, VolumeId};
@@ -95,6 +96,9 @@ pub struct QueueReport {
     pub stats: QueueStats,
     /// What the scheduler did and why something waited, since it took over: name and how often.
     pub reasons: Vec<(&'static str, u64)>,
+    /// Why somebody of a class was left behind at the end of a turn: class, the reason's name among `reasons`, in how
+    /// many turns. Only braid's own scheduler tells.
+    pub left_behind: Vec<(Class, &'static str, u64)>,
 }
 
 /// Counters of one device.
@@ -168,6 +172,29 @@ pub struct VolumeReport {
     pub class: VolumeClass,
     /// Bytes mapped (whole units) by type of chunk: data, metadata.
     pub mapped: [u64; 2],
+    /// What clients asked of it.
+    pub io: VolumeCounters,
+}
+
+/// What clients asked of one volume, since open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeCounters {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Discards and write-zeroes.
+    pub discards: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Sum of the times from a read's arrival to its answer.
+    pub read_ns: u64,
+    /// Sum of the times from a write's arrival to its answer.
+    pub write_ns: u64,
 }
 
 /// Pool-wide counters.
@@ -197,4 +224,36 @@ pub struct Counters {
     pub log_blocks: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
+    /// Sum of the times from a read's arrival to its answer, in ns.
+    pub read_ns: u64,
+    /// Sum of the times from a write's arrival to its answer, in ns.
+    pub write_ns: u64,
+    /// Refused because too many requests were in flight.
+    pub busy: u64,
+    /// Changes that waited until an overlapping one was done, and for how long in sum.
+    pub parked: Waits,
+    /// First writes that waited for room that was about to come free.
+    pub space: Waits,
+    /// Requests that failed because there was no room.
+    pub no_space: u64,
+    /// Changes that waited until their map entries were in the log.
+    pub log: Waits,
+    /// Forced writes and flushes that waited for the devices' caches.
+    pub flush: Waits,
+}
+
+/// How many waited for one thing, and how long together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// Requests whose wait is over.
+    pub count: u64,
+    /// Sum of their waits.
+    pub ns: u64,
+}
+
+impl Waits {
+    pub(crate) fn add(&mut self, ns: u64) {
+        self.count += 1;
+        self.ns = self.ns.saturating_add(ns);
+    }
 }

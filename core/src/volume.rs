@@ -16,6 +16,7 @@ use alloc::vec::Vec;
 
 use crate::chunk::REGION;
 use crate::control::VolumeClass;
+use crate::report::VolumeCounters;
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, ChunkId, UNIT, VolumeId};
 
 /// Entries of a leaf.
@@ -431,6 +432,8 @@ pub struct Volume {
     pub map: Map,
     /// Units mapped by type of chunk: data, metadata.
     pub mapped_units: [u64; 2],
+    /// What clients asked of it, since open.
+    pub counters: VolumeCounters,
 }
 
 #[cfg(test)]

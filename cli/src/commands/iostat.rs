@@ -4,12 +4,16 @@
 //! (In the tool that the flags come from the since-start line always comes first, and misleads newcomers.) With `-j` the
 //! raw counters are printed, and differences are the reader's.
 
+pub(crate) mod delta;
+mod histogram;
+
 use super::{Context, Outcome, print};
 use crate::args::IostatArgs;
 use crate::render;
 use crate::render::table::{Cell, Column, extra, shown, table};
 use crate::resolve;
 use braid_host::control::api::*;
+use std::collections::BTreeMap;
 
 /// One line: what happened in `ns` nanoseconds.
 #[derive(Debug, Default)]
@@ -27,12 +31,29 @@ struct Row {
     chosen: u64,
     errors: u64,
     in_flight: Option<u32>,
+    /// Of the member, or of all members.
+    classes: BTreeMap<String, ClassIo>,
 }
 
 impl Row {
     fn rate(&self, count: u64) -> u64 {
         let rate = u128::from(count) * 1_000_000_000 / u128::from(self.ns.max(1));
         u64::try_from(rate).unwrap_or(u64::MAX)
+    }
+
+    /// Mean of a time over these classes.
+    fn wait(&self, classes: &[&str], sum_ns: fn(&ClassIo) -> u64, count: fn(&ClassIo) -> u64) -> Cell {
+        let all = || classes.iter().filter_map(|class| self.classes.get(*class));
+        let (sum, n) = (all().map(sum_ns).sum::<u64>(), all().map(count).sum());
+        sum.checked_div(n).map_or(Cell::Empty, Cell::Ns)
+    }
+
+    fn in_queue(&self, classes: &[&str]) -> Cell {
+        self.wait(classes, |c| c.queue_ns, |c| c.left)
+    }
+
+    fn now(&self, class: &str, number: fn(&ClassIo) -> u32) -> Cell {
+        Cell::Number(self.classes.get(class).map_or(0, number).into())
     }
 }
 
@@ -66,18 +87,68 @@ const COLUMNS: &[Column<Row>] = &[
     extra("chosen", |r| Cell::Number(r.chosen)),
     extra("errors", |r| Cell::Number(r.errors)),
     extra("pend", |r| r.in_flight.map_or(Cell::Empty, |n| Cell::Number(n.into()))),
+    extra("total_wait.read", |r| r.wait(&["sync_read", "async_read"], |c| c.total_ns, |c| c.ios)),
+    extra("total_wait.write", |r| r.wait(&["sync_write", "async_write"], |c| c.total_ns, |c| c.ios)),
+    extra("disk_wait.read", |r| r.wait(&["sync_read", "async_read"], |c| c.device_ns, |c| c.ios)),
+    extra("disk_wait.write", |r| r.wait(&["sync_write", "async_write"], |c| c.device_ns, |c| c.ios)),
+    extra("syncq_wait.read", |r| r.in_queue(&["sync_read"])),
+    extra("syncq_wait.write", |r| r.in_queue(&["sync_write"])),
+    extra("asyncq_wait.read", |r| r.in_queue(&["async_read"])),
+    extra("asyncq_wait.write", |r| r.in_queue(&["async_write"])),
+    extra("scrub.wait", |r| r.in_queue(&["scrub"])),
+    extra("trim.wait", |r| r.in_queue(&["trim"])),
+    extra("rebuild.wait", |r| r.in_queue(&["rebuild"])),
+    extra("syncq_read.pend", |r| r.now("sync_read", |c| c.queued)),
+    extra("syncq_read.activ", |r| r.now("sync_read", |c| c.active)),
+    extra("syncq_write.pend", |r| r.now("sync_write", |c| c.queued)),
+    extra("syncq_write.activ", |r| r.now("sync_write", |c| c.active)),
+    extra("asyncq_read.pend", |r| r.now("async_read", |c| c.queued)),
+    extra("asyncq_read.activ", |r| r.now("async_read", |c| c.active)),
+    extra("asyncq_write.pend", |r| r.now("async_write", |c| c.queued)),
+    extra("asyncq_write.activ", |r| r.now("async_write", |c| c.active)),
+    extra("scrubq_read.pend", |r| r.now("scrub", |c| c.queued)),
+    extra("scrubq_read.activ", |r| r.now("scrub", |c| c.active)),
+    extra("trimq_write.pend", |r| r.now("trim", |c| c.queued)),
+    extra("trimq_write.activ", |r| r.now("trim", |c| c.active)),
+    extra("rebuildq_write.pend", |r| r.now("rebuild", |c| c.queued)),
+    extra("rebuildq_write.activ", |r| r.now("rebuild", |c| c.active)),
 ];
+
+/// A column of `-q`.
+fn is_line(name: &str) -> bool {
+    name.ends_with(".pend") || name.ends_with(".activ")
+}
+
+/// A column of `-l`.
+fn is_wait(name: &str) -> bool {
+    name.contains('.') && !is_line(name)
+}
+
+/// Such columns, as a list for `-o`.
+fn added(wanted: fn(&str) -> bool) -> String {
+    COLUMNS.iter().filter(|c| wanted(c.name)).map(|c| format!(",{}", c.name)).collect()
+}
+
+/// `-w` and `-r` have tables of their own.
+fn histograms(args: &IostatArgs) -> Option<histogram::What> {
+    match (args.waits, args.sizes) {
+        (true, _) => Some(histogram::What::Waits),
+        (_, true) => Some(histogram::What::Sizes),
+        _ => None,
+    }
+}
 
 pub(crate) fn iostat(context: &Context, args: IostatArgs) -> Outcome {
     let (pool, interval) = resolve::pool_and_interval(&args.list.words)?;
-    let ask = || context.client.call(IoStat { pool: pool.clone() });
+    let what = histograms(&args);
+    let ask = || context.client.call(IoStat { pool: pool.clone(), histograms: what.is_some() });
     let mut flags = args.list.flags.clone();
-    if flags.columns.is_none() {
+    if flags.columns.is_none() && what.is_none() {
         let device = if args.verbose { "id,device,class," } else { "" };
         let chosen = if args.verbose { ",merged,chosen" } else { "" };
-        let pend = if args.queue { ",pend" } else { "" };
-        flags.columns =
-            Some(format!("pool,{device}alloc,free,read_s,write_s,rbytes_s,wbytes_s,rwait,wwait{chosen}{pend}"));
+        let waits = if args.latency { added(is_wait) } else { ",rwait,wwait".into() };
+        let lines = if args.queue { added(is_line) } else { String::new() };
+        flags.columns = Some(format!("pool,{device}alloc,free,read_s,write_s,rbytes_s,wbytes_s{waits}{chosen}{lines}"));
     }
     let mut before = None;
     let mut left = interval.count;
@@ -93,9 +164,16 @@ pub(crate) fn iostat(context: &Context, args: IostatArgs) -> Outcome {
             print(&render::json::<IoStat>(&now, interval.every.is_some()));
         } else {
             let rows = rows(before.as_ref(), &now, args.verbose);
-            let text = table(&rows, COLUMNS, &flags)?;
+            let text = match what {
+                Some(what) => histogram::tables(rows, what, &flags)?,
+                None => table(&rows, COLUMNS, &flags)?,
+            };
             if !flags.no_header && before.is_none() {
-                print("means since open; K, M, G are 1024; read_s, rbytes_s: a second; rwait: mean\n");
+                print(match what {
+                    None => "means since open; K, M, G are 1024; read_s, rbytes_s: a second; waits: mean\n",
+                    Some(histogram::What::Waits) => "I/Os since open by how long each stage took\n",
+                    Some(histogram::What::Sizes) => "since open; ind: I/Os before merging, agg: commands after it\n",
+                });
             }
             print(&text);
         }
@@ -111,20 +189,23 @@ pub(crate) fn iostat(context: &Context, args: IostatArgs) -> Outcome {
 fn rows(before: Option<&IoSnapshot>, now: &IoSnapshot, verbose: bool) -> Vec<Row> {
     let mut rows = Vec::new();
     for pool in &now.pools {
-        // A pool that was opened in between counts from its opening.
-        let old = before
-            .and_then(|b| Some((b, b.pools.iter().find(|p| p.name == pool.name)?)))
-            .filter(|(_, old)| old.opened_monotonic_ns == pool.opened_monotonic_ns);
-        let since = old.map_or(pool.opened_monotonic_ns, |(b, _)| b.monotonic_ns);
+        let old = delta::earlier(before, pool);
+        let since = old.map_or(pool.opened_monotonic_ns, |(at, _)| at);
         let ns = now.monotonic_ns.saturating_sub(since);
         let nothing = PoolIo::default();
         let old = old.map_or(&nothing, |(_, old)| old);
+        let old_queue = |id: u32| old.devices.iter().find(|d| d.id == id).map(|d| &d.queue);
+        let mut classes = BTreeMap::new();
+        for device in &pool.devices {
+            delta::add(&mut classes, &delta::classes(&device.queue, old_queue(device.id)));
+        }
         rows.push(Row {
+            classes,
             pool: pool.name.clone(),
             allocated: pool.allocated_bytes,
             free: pool.free_bytes,
             ns,
-            io: minus(&pool.client, &old.client),
+            io: delta::operations(&pool.client, &old.client),
             errors: pool.errors.saturating_sub(old.errors),
             ..Row::default()
         });
@@ -139,30 +220,17 @@ fn rows(before: Option<&IoSnapshot>, now: &IoSnapshot, verbose: bool) -> Vec<Row
                 allocated: device.allocated_bytes,
                 free: device.free_bytes,
                 ns,
-                io: minus(&device.io, &old.io),
+                io: delta::operations(&device.io, &old.io),
                 ios: device.ios.saturating_sub(old.ios),
                 merged: device.merged.saturating_sub(old.merged),
                 chosen: device.chosen.saturating_sub(old.chosen),
                 errors: errors(device).saturating_sub(errors(old)),
                 in_flight: Some(device.in_flight),
+                classes: delta::classes(&device.queue, Some(&old.queue)),
             });
         }
     }
     rows
-}
-
-fn minus(now: &IoCounters, old: &IoCounters) -> IoCounters {
-    let time = |now: Option<u64>, old: Option<u64>| now.map(|now| now.saturating_sub(old.unwrap_or(0)));
-    IoCounters {
-        reads: now.reads.saturating_sub(old.reads),
-        writes: now.writes.saturating_sub(old.writes),
-        flushes: now.flushes.saturating_sub(old.flushes),
-        discards: now.discards.saturating_sub(old.discards),
-        read_bytes: now.read_bytes.saturating_sub(old.read_bytes),
-        write_bytes: now.write_bytes.saturating_sub(old.write_bytes),
-        read_ns: time(now.read_ns, old.read_ns),
-        write_ns: time(now.write_ns, old.write_ns),
-    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ pub(crate) mod scrub;
 pub(crate) mod share;
 pub(crate) mod status;
 pub(crate) mod volume;
+pub(crate) mod why;
 
 use crate::client::Client;
 use crate::render;
@@ -65,6 +66,12 @@ impl Context {
 pub(crate) fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// `metrics`: the daemon's page as it is.
+pub(crate) fn metrics(context: &Context) -> Outcome {
+    print(&context.client.page("/metrics")?);
+    Ok(0)
 }
 
 /// Asks before something is lost. Without a terminal nobody can answer, so the command must carry `-y`.

@@ -1,17 +1,17 @@
 //! `get` and `set`, for pools, devices and volumes alike.
 
 use super::{Context, Outcome, print};
-use crate::args::{GetArgs, SetArgs};
+use crate::args::{ChangeFlags, GetArgs, InheritArgs, SetArgs};
 use crate::render;
 use crate::render::table::{Cell, Column, extra, shown, table};
 use crate::resolve;
 use braid_host::control::api::*;
 use std::collections::BTreeMap;
 
-/// `read_policy=latency`, taken apart.
+/// `read_policy=latency`, taken apart. Nothing behind the `=` is the default.
 pub(crate) fn assignment(word: &str) -> Result<(String, String), ApiError> {
     match word.split_once('=') {
-        Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name.replace('-', "_"), value.to_string())),
+        Some((name, value)) if !name.is_empty() => Ok((name.replace('-', "_"), value.to_string())),
         _ => Err(ApiError::usage("set.bad_assignment", format!("'{word}' is no NAME=VALUE"))
             .hint("for example: braid set read_policy=latency tank")),
     }
@@ -34,7 +34,9 @@ pub(crate) fn get(context: &Context, args: GetArgs) -> Outcome {
         words => resolve::targets(&context.client, words)?,
     };
     let mut properties = Vec::new();
+    let mut has_queues = false;
     for target in targets {
+        has_queues |= !matches!(target, Target::Volume { .. });
         properties.extend(context.client.call(GetProperties { target, names: names.clone() })?);
     }
     if context.json {
@@ -43,8 +45,15 @@ pub(crate) fn get(context: &Context, args: GetArgs) -> Outcome {
     }
     match properties.as_slice() {
         // One property of one thing: its value alone, or all values with the current one in brackets.
-        [one] if names.len() == 1 && !args.flags.plain() => print(&format!("{}\n", render::printable(&bracketed(one)))),
+        [one] if names.len() == 1 && !args.flags.plain() => {
+            // Members differ, and nobody set it for the pool.
+            let value = if one.value.is_empty() { "-".into() } else { bracketed(one) };
+            print(&format!("{}\n", render::printable(&value)));
+        }
         several => print(&table(several, COLUMNS, &args.flags)?),
+    }
+    if names.is_empty() && !args.flags.no_header && has_queues {
+        eprintln!("settings of queues that nobody set are left out; all of them: braid get queue {}", words.join(" "));
     }
     Ok(0)
 }
@@ -90,12 +99,23 @@ pub(crate) fn set(context: &Context, args: SetArgs) -> Outcome {
         }
     }
     let words: Vec<String> = words.into_iter().cloned().collect();
+    change(context, args.change, values, &words)
+}
+
+/// `inherit NAME tank` is `set NAME= tank`.
+pub(crate) fn inherit(context: &Context, args: InheritArgs) -> Outcome {
+    let (names, words) = args.words.split_first().map_or(("", [].as_slice()), |(names, words)| (names.as_str(), words));
+    let values = names.split(',').map(|name| (name.replace('-', "_"), String::new())).collect();
+    change(context, args.change, values, words)
+}
+
+fn change(context: &Context, flags: ChangeFlags, values: BTreeMap<String, String>, words: &[String]) -> Outcome {
     if words.is_empty() {
         return Err(ApiError::usage("set.no_target", "of what? name a pool, POOL/VOLUME, or a pool and a device"));
     }
     let mut changes = Vec::new();
-    for target in resolve::targets(&context.client, &words)? {
-        let (dry_run, force) = (args.change.dry_run, args.change.force);
+    for target in resolve::targets(&context.client, words)? {
+        let (dry_run, force) = (flags.dry_run, flags.force);
         changes.push(context.client.call(SetProperties { target, values: values.clone(), dry_run, force })?);
     }
     for change in &changes {

@@ -7,6 +7,8 @@
 //! | `-o a,b` | these columns in this order; `-o +a` adds one |
 //! | `-s a`, `-s -a` | sorted by a column, descending with `-` |
 //!
+//! `total_wait.read` is a column `read` under a common heading `total_wait`.
+//!
 //! An empty cell is `-` everywhere, so that a row always has as many words as the header.
 
 use super::printable;
@@ -116,10 +118,10 @@ pub(crate) fn table<T>(rows: &[T], columns: &[Column<T>], flags: &ListFlags) -> 
     }
     let right: Vec<bool> =
         (0..chosen.len()).map(|i| cells.iter().any(|row| !matches!(row[i], Cell::Text(_) | Cell::Empty))).collect();
-    let header: Vec<String> = chosen.iter().map(|c| c.name.to_uppercase()).collect();
+    let header: Vec<String> = chosen.iter().map(|c| own_name(c.name).to_uppercase()).collect();
     let width = |i: usize| texts.iter().chain([&header]).map(|row| row[i].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..chosen.len()).map(width).collect();
-    let mut out = String::new();
+    let mut widths: Vec<usize> = (0..chosen.len()).map(width).collect();
+    let mut out = headings(&chosen, &mut widths);
     for row in [&header].into_iter().chain(&texts) {
         let line: Vec<String> = row
             .iter()
@@ -134,6 +136,32 @@ pub(crate) fn table<T>(rows: &[T], columns: &[Column<T>], flags: &ListFlags) -> 
         out.push('\n');
     }
     Ok(out)
+}
+
+/// `read` of `total_wait.read`.
+fn own_name(name: &str) -> &str {
+    name.split_once('.').map_or(name, |(_, own)| own)
+}
+
+/// The line above the header, if columns share headings; makes room for headings that are longer than their columns.
+fn headings<T>(columns: &[&Column<T>], widths: &mut [usize]) -> String {
+    const GAP: usize = 2;
+    let heading = |c: &Column<T>| c.name.split_once('.').map_or("", |(heading, _)| heading);
+    let mut line = String::new();
+    let mut first = 0;
+    for group in columns.chunk_by(|a, b| heading(a) == heading(b)) {
+        let (name, end) = (group.first().map_or("", |c| heading(c)), first + group.len());
+        let width = |widths: &[usize]| widths[first..end].iter().sum::<usize>() + GAP * (group.len() - 1);
+        let missing = name.len().saturating_sub(width(widths));
+        widths[end - 1] += missing;
+        if first > 0 {
+            line.push_str(&" ".repeat(GAP));
+        }
+        line.push_str(&format!("{:^w$}", name.to_uppercase(), w = width(widths)));
+        first = end;
+    }
+    let line = line.trim_end();
+    if line.is_empty() { String::new() } else { format!("{line}\n") }
 }
 
 fn choose<'a, T>(columns: &'a [Column<T>], flags: &ListFlags) -> Result<Vec<&'a Column<T>>, ApiError> {

@@ -1,11 +1,13 @@
 //! The command line as its users see it: the real binary against a real control socket with a mocked daemon behind it.
 
 mod e2e;
+mod exposition;
 mod mock;
 mod placement;
 mod real;
 mod restart;
 mod scrub;
+mod see;
 mod tidy;
 #[path = "../../../host/tests/it/tools.rs"]
 mod tools;

@@ -261,6 +261,7 @@ impl Engine {
                     size: v.size,
                     class: v.class,
                     mapped: v.mapped_units.map(|units| units * UNIT),
+                    io: v.counters,
                 })
                 .collect(),
             properties: self.pool.properties.list(),

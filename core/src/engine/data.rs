@@ -439,7 +439,8 @@ impl Engine {
             }
             Op::Read | Op::Flush => unreachable!("{:?} changes nothing", request.op),
         }
-        self.requests[id].phase = Phase::Commit;
+        let active = &mut self.requests[id];
+        (active.phase, active.waits_since) = (Phase::Commit, self.now);
         let waiter = Waiter::Request(id);
         // Every block was known and its entry stable when the write was forced, and the range has been ours since.
         let settled = self.requests[id].forced && change.is_none();

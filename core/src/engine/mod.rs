@@ -44,7 +44,7 @@ use crate::request::{
     Copy, DeviceOp, Dispatch, Event, Input, IoError, NO_BUF, Op, Output, Reply, Request, RequestError, Segment,
 };
 use crate::slab::Slab;
-use crate::units::{BLOCK, BufId, DeviceId, Instant, IoId, Uuid, VolumeId};
+use crate::units::{BLOCK, BufId, BufRange, DeviceId, Instant, IoId, Uuid, VolumeId};
 
 /// Most requests in flight in one pool; more are answered with `Busy`. Exports keep well below it.
 pub const REQUESTS_MAX: usize = 65_536;
@@ -68,6 +68,9 @@ struct Active {
     hole: bool,
     /// Scratch blocks of unaligned edges.
     scratch: [Option<BufId>; 2],
+    arrived: Instant,
+    /// When its present wait for a lock, for room or for the log began.
+    waits_since: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,6 +282,8 @@ impl Engine {
             forced: false,
             hole: false,
             scratch: [None; 2],
+            arrived: self.now,
+            waits_since: self.now,
         };
         let id = self.requests.insert(active);
         match request.op {
@@ -315,6 +320,7 @@ impl Engine {
             return Err(RequestError::Invalid);
         }
         if self.requests.len() >= REQUESTS_MAX {
+            self.counters.busy += 1;
             return Err(RequestError::Busy);
         }
         let c = &mut self.counters;
@@ -337,7 +343,7 @@ impl Engine {
         let active = self.requests.remove(id);
         let Request { tag, op, volume, .. } = active.request;
         let result = active.error.map_or(Ok(()), Err);
-        self.counters.errors += u64::from(result.is_err());
+        self.count_answer(&active);
         for scratch in active.scratch.into_iter().flatten() {
             self.outputs.push_back(Output::Copy(Copy::Drop(scratch)));
         }
@@ -358,10 +364,46 @@ impl Engine {
                 self.scrub_granted(next);
                 continue;
             }
+            self.counters.parked.add(self.now.since(self.requests[next].waits_since));
             self.requests[next].epoch = self.space.enter();
             self.start_change(next);
         }
         self.granted = granted;
+    }
+
+    fn count_answer(&mut self, active: &Active) {
+        let Active { request, phase, error, arrived, waits_since, .. } = active;
+        let c = &mut self.counters;
+        c.errors += u64::from(error.is_some());
+        c.no_space += u64::from(*error == Some(RequestError::NoSpace));
+        let waited = self.now.since(*waits_since);
+        match (phase, request.op) {
+            // An overwrite in place has nothing to log, and is answered at once.
+            (Phase::Commit, _) if waited == 0 => {}
+            (Phase::Commit, Op::Flush | Op::Write { fua: true } | Op::WriteZeroes { fua: true, .. }) => {
+                c.flush.add(waited);
+            }
+            (Phase::Commit, _) => c.log.add(waited),
+            _ => {}
+        }
+        let took = self.now.since(*arrived);
+        match request.op {
+            Op::Read => c.read_ns += took,
+            Op::Write { .. } => c.write_ns += took,
+            _ => {}
+        }
+        let Some(volume) = self.pool.volume_mut(request.volume) else { return };
+        let c = &mut volume.counters;
+        match request.op {
+            Op::Read => {
+                (c.reads, c.read_bytes, c.read_ns) = (c.reads + 1, c.read_bytes + request.len, c.read_ns + took);
+            }
+            Op::Write { .. } => {
+                (c.writes, c.write_bytes, c.write_ns) = (c.writes + 1, c.write_bytes + request.len, c.write_ns + took);
+            }
+            Op::Flush => c.flushes += 1,
+            Op::Discard | Op::WriteZeroes { .. } => c.discards += 1,
+        }
     }
 
     /// A scratch block of the host's.
@@ -397,7 +439,7 @@ impl Engine {
     }
 
     fn enqueue(&mut self, device: DeviceId, id: IoId) {
-        self.queues[device.index()].admit(self.now, id, &self.ios[id.0]);
+        self.queues[device.index()].admit(self.now, id, &mut self.ios[id.0]);
         self.touch(device);
     }
 

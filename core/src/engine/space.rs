@@ -186,6 +186,7 @@ impl Engine {
             self.reply(id);
         } else if self.commit.is_checkpointing() || self.space.is_waiting() || self.close_spare_chunks() {
             self.space.leave(self.requests[id].epoch);
+            self.requests[id].waits_since = self.now;
             self.space.starved.push(id);
         } else {
             self.outputs.push_back(Output::Event(Event::NoSpace { kind }));
@@ -209,6 +210,7 @@ impl Engine {
     }
 
     pub(super) fn unstarve(&mut self, id: u32) {
+        self.counters.space.add(self.now.since(self.requests[id].waits_since));
         self.requests[id].epoch = self.space.enter();
     }
 

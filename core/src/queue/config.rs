@@ -222,8 +222,8 @@ impl Config {
                 BudgetName::Auto => "auto".into(),
             },
             "budget_wait" => super::limits::show_ns(self.budget_wait_ns),
-            "max_request" => self.max_request.to_string(),
-            "boundary" => self.boundary.to_string(),
+            "max_request" => super::limits::show_bytes(self.max_request),
+            "boundary" => super::limits::show_bytes(self.boundary),
             _ => return self.limits.get(name),
         })
     }
@@ -295,12 +295,8 @@ fn number(name: &str, value: &str, low: u64, high: u64) -> Result<u64, String> {
 
 /// Bytes in whole blocks, with K, M or G.
 fn bytes(name: &str, value: &str, low: u64, high: u64) -> Result<u64, String> {
-    let (digits, unit) = [('K', 10), ('M', 20), ('G', 30)]
-        .into_iter()
-        .find_map(|(unit, shift)| Some((value.strip_suffix([unit, unit.to_ascii_lowercase()])?, 1u64 << shift)))
-        .unwrap_or((value, 1));
-    let n = number(name, digits, 0, high / unit).ok().map(|n| n * unit);
-    n.filter(|n| *n >= low && n.is_multiple_of(BLOCK))
+    super::limits::parse_bytes(value)
+        .filter(|n| (low..=high).contains(n) && n.is_multiple_of(BLOCK))
         .ok_or_else(|| format!("{name} is {low} to {high} bytes in multiples of 4096, such as 4M, not {value:?}"))
 }
 

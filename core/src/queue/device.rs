@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 use super::blk_mq;
 use super::braid::BraidQueue;
 use super::budget::{Auto, Budget, BusyThreshold};
+use super::class::Class;
 use super::config::{BudgetName, Config, Overrides, SchedulerName};
 use super::io::Io;
 use super::merge::{Rules, Variant};
@@ -45,6 +46,8 @@ pub(crate) struct DeviceQueue {
     in_flight: u32,
     bypassing: Vec<IoId>,
     leaving: Leaving,
+    /// How many batches ended.
+    batches: u64,
     /// The engine has it on its list for the end of the batch.
     pub(crate) is_touched: bool,
     pub(crate) stats: Box<QueueStats>,
@@ -121,6 +124,9 @@ impl Scheduler {
     }
 }
 
+/// The reasons of [`Counters::left_behind`](super::braid::Counters::left_behind), by place.
+const LEFT_BEHIND: [&str; 4] = ["held_by_budget", "depth_reached", "class_reached", "no_credit"];
+
 fn rules(config: &Config) -> Rules {
     Rules { bounds: config.bounds(), variant: Variant::Braid }
 }
@@ -145,6 +151,7 @@ impl DeviceQueue {
             in_flight: 0,
             bypassing: Vec::new(),
             leaving: Leaving::default(),
+            batches: 0,
             is_touched: false,
             stats: Box::default(),
         }
@@ -177,11 +184,12 @@ impl DeviceQueue {
     }
 
     /// An I/O joins the queue; a [`dispatch`](Self::dispatch) has to follow before the engine rests.
-    pub(crate) fn admit(&mut self, now: Instant, id: IoId, io: &Io) {
+    pub(crate) fn admit(&mut self, now: Instant, id: IoId, io: &mut Io) {
         if io.op == DeviceOp::Flush {
             self.bypassing.push(id);
             return;
         }
+        io.batch = self.batches;
         self.stats.admitted(io.class, io.len);
         self.scheduler.arrive(now, io.waiting(id), &mut self.leaving);
     }
@@ -213,7 +221,7 @@ impl DeviceQueue {
                 let io = &mut ios[member.id.0];
                 io.next = members.get(i + 1).map(|next| next.id);
                 io.dispatched = now;
-                self.stats.dispatched(io.class, now.since(io.admitted));
+                self.stats.dispatched(io.class, now.since(io.admitted), io.batch != self.batches);
             }
             let head = &mut ios[first.id.0];
             (head.charged, head.era) = (command.class, self.era);
@@ -222,6 +230,7 @@ impl DeviceQueue {
             leave(Departure { head: first.id, len: command.len, members: members.len() as u64 }, ios);
         }
         self.leaving.clear();
+        self.batches += 1;
     }
 
     /// The command that began with `head` came back, with success or not; it was `len` bytes.
@@ -260,9 +269,14 @@ impl DeviceQueue {
 
     /// For `iostat`, `why`, `get` and metrics.
     pub(crate) fn report(&self, pool: &Overrides, device: &Overrides) -> QueueReport {
+        let mut left_behind = Vec::new();
         let reasons = match &self.scheduler {
             Scheduler::Braid(queue) => {
                 let c = queue.counters();
+                for (class, row) in Class::ALL.into_iter().zip(c.left_behind) {
+                    let named = LEFT_BEHIND.into_iter().zip(row).filter(|(_, turns)| *turns > 0);
+                    left_behind.extend(named.map(|(reason, turns)| (class, reason, turns)));
+                }
                 [("merged_back", c.merged_back), ("merged_front", c.merged_front), ("joined", c.joined)]
                     .into_iter()
                     .chain([("dispatched", c.dispatched), ("background_floor", c.floor)])
@@ -280,7 +294,7 @@ impl DeviceQueue {
                     .collect()
             }
         };
-        QueueReport { settings: self.config.list(pool, device), stats: (*self.stats).clone(), reasons }
+        QueueReport { settings: self.config.list(pool, device), stats: (*self.stats).clone(), reasons, left_behind }
     }
 
     /// Commands on the device.

@@ -79,6 +79,8 @@ pub(crate) struct Io {
     /// When it joined the queue. Of a command the first I/O's counts: the published policies measure requests after
     /// merging, from their creation, so that waiting here is part of it.
     pub(crate) admitted: Instant,
+    /// How many batches the queue had ended when it joined.
+    pub(crate) batch: u64,
     /// When it left, as a part of a command.
     pub(crate) dispatched: Instant,
     /// Of the first I/O of a command: the class that the command counts against.
@@ -106,6 +108,7 @@ impl Io {
             no_merge: false,
             alone: false,
             admitted: now,
+            batch: 0,
             dispatched: now,
             charged: class,
             era: 0,

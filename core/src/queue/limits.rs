@@ -30,7 +30,7 @@ use super::class::Class;
 use crate::units::{KIB, MIB};
 
 pub use names::NAMES;
-pub(super) use names::{parse_ns, show_ns};
+pub(super) use names::{parse_bytes, parse_ns, show_bytes, show_ns};
 
 /// Most I/Os that any limit may allow: what one NVMe queue can hold.
 pub const ACTIVE_MAX: u32 = 65_536;

@@ -97,6 +97,12 @@ pub struct ClassStats {
     pub commands: u32,
     /// Most of those at once.
     pub peak: u32,
+    /// I/Os that left for the device.
+    pub left: u64,
+    /// Those of them that were still there when the batch they came in was over: something made them wait.
+    pub waited: u64,
+    /// Sum of the times in the queue of those, in ns.
+    pub waited_ns: u64,
     /// I/Os completed.
     pub ios: u64,
     /// Bytes of those.
@@ -128,12 +134,17 @@ impl QueueStats {
         stats.size_before.record(len);
     }
 
-    /// It left, as a part of a command.
-    pub fn dispatched(&mut self, class: Class, waited_ns: u64) {
+    /// It left, as a part of a command; `stayed` if a batch ended since it came.
+    pub fn dispatched(&mut self, class: Class, waited_ns: u64, stayed: bool) {
         let stats = &mut self.classes[class.index()];
         stats.queued -= 1;
         stats.active += 1;
+        stats.left += 1;
         stats.queue_ns.record(waited_ns);
+        if stayed {
+            stats.waited += 1;
+            stats.waited_ns = stats.waited_ns.saturating_add(waited_ns);
+        }
     }
 
     /// A command left.
@@ -199,14 +210,15 @@ mod tests {
         let mut stats = QueueStats::default();
         stats.admitted(Class::Scrub, 4096);
         stats.admitted(Class::SyncRead, 4096);
-        stats.dispatched(Class::Scrub, 10);
-        stats.dispatched(Class::SyncRead, 10);
+        stats.dispatched(Class::Scrub, 10, true);
+        stats.dispatched(Class::SyncRead, 10, false);
         stats.command_left(Class::SyncRead, 8192);
         stats.command_done(Class::SyncRead);
         stats.completed(Class::Scrub, 4096, 90, 100);
         stats.completed(Class::SyncRead, 4096, 90, 100);
         let [scrub, read] = [Class::Scrub, Class::SyncRead].map(|class| stats.classes[class.index()]);
         assert_eq!((scrub.queued, scrub.active, scrub.ios, scrub.bytes, scrub.commands), (0, 0, 1, 4096, 0));
+        assert_eq!((scrub.waited, scrub.waited_ns, read.waited, read.left), (1, 10, 0, 1));
         assert_eq!((read.size_after.count(), scrub.size_after.count()), (1, 0), "a command counts for one class");
         assert_eq!((read.peak, scrub.peak), (1, 0));
         assert_eq!((scrub.queue_ns.sum, scrub.device_ns.sum, scrub.total_ns.sum), (10, 90, 100));

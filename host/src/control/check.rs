@@ -289,6 +289,8 @@ fn device_path(path: &str) -> Result<(), ApiError> {
 /// A pool property whose values are words known here; what is not known here passes.
 fn pool_property(name: &str, value: &str) -> Result<(), ApiError> {
     match name {
+        // The default.
+        _ if value.is_empty() => Ok(()),
         "read_policy" => read_policy(value),
         "mode" | "allocation_mode" => mode(value),
         "strict" => yes_or_no(name, value),

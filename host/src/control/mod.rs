@@ -2,11 +2,13 @@
 //!
 //! * [`api`]: what can be asked and answered; the wire format.
 //! * [`check`]: what of it can be judged without knowing the pool.
+//! * [`metrics`]: everything that counts, as Prometheus reads it.
 //! * [`server`]: the socket, its permissions, the routes.
 //! * [`size`]: sizes as people write them.
 
 pub mod api;
 pub mod check;
+pub mod metrics;
 pub mod scrub;
 pub mod server;
 pub mod size;

@@ -30,6 +30,10 @@
 //! | `scrub.status` | `ScrubStatus` | `[ScrubInfo]` | how far it is, what it found |
 //! | `events` | `ListEvents` | `[EventInfo]` | what happened |
 //!
+//! A query is taken for an object when there is no body: `GET /v1/iostat?pool=tank&histograms=true`.
+//!
+//! `GET /metrics` is the one other address: [`metrics`](super::metrics), no JSON.
+//!
 //! Who may ask: the user that runs the daemon, and root. Three locks guard that: the folder is 0700 when it is made
 //! here, the socket is created 0600 (by umask: there is no moment at which it is wider), and each connection's
 //! peer is asked for its uid.
@@ -42,12 +46,13 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::connect_info::{ConnectInfo, Connected};
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{DefaultBodyLimit, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::serve::IncomingStream;
+use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::future::Future;
 use std::io;
@@ -242,6 +247,7 @@ fn router(service: Shared) -> Router {
         .add::<Scrub>(change::<Scrub>)
         .add::<ScrubStatus>(look::<ScrubStatus>)
         .add::<ListEvents>(look::<ListEvents>)
+        .route("/metrics", get(metrics))
         .fallback(async || {
             let known = ROUTES.join(" ");
             let error =
@@ -274,14 +280,36 @@ fn look<C: Call>() -> MethodRouter<Shared> {
     get(answer::<C>).post(answer::<C>)
 }
 
-async fn answer<C: Call>(State(service): State<Shared>, body: Result<Bytes, BytesRejection>) -> Response {
+/// A query as the JSON object that it stands for.
+fn object_of(query: BTreeMap<String, String>) -> Vec<u8> {
+    let value = |text: String| match text.as_str() {
+        "true" | "false" => serde_json::Value::Bool(text == "true"),
+        _ => serde_json::Value::String(text),
+    };
+    let object: serde_json::Map<_, _> = query.into_iter().map(|(name, text)| (name, value(text))).collect();
+    serde_json::to_vec(&object).unwrap_or_default()
+}
+
+async fn metrics(State(service): State<Shared>) -> Response {
+    match tokio::task::spawn_blocking(move || super::metrics::page(&*service)).await {
+        Ok(Ok(text)) => ([(header::CONTENT_TYPE, super::metrics::CONTENT_TYPE)], text).into_response(),
+        Ok(Err(error)) => fail(error),
+        Err(_) => fail(ApiError::failed("daemon.bug", "the daemon failed inside while answering metrics")),
+    }
+}
+
+async fn answer<C: Call>(
+    State(service): State<Shared>,
+    Query(query): Query<BTreeMap<String, String>>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
     let body = match body {
         Ok(body) => body,
         Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => return too_large(),
         Err(rejection) => return fail(ApiError::usage("request.malformed", rejection.body_text())),
     };
-    let text: &[u8] = if body.is_empty() { b"{}" } else { &body };
-    let request: C = match serde_json::from_slice(text) {
+    let body = if body.is_empty() { object_of(query).into() } else { body };
+    let request: C = match serde_json::from_slice(&body) {
         Ok(request) => request,
         Err(e) => return fail(ApiError::usage("request.malformed", format!("request {}: {e}", C::ROUTE))),
     };

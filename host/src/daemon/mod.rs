@@ -37,6 +37,7 @@ mod pools;
 mod properties;
 mod scrub;
 mod shares;
+mod stats;
 mod unopened;
 mod views;
 mod volumes;
@@ -322,7 +323,7 @@ impl Service for Daemon {
         self.view(request.pool.as_ref(), views::usage)
     }
     fn iostat(&self, request: IoStat) -> Result<IoSnapshot, ApiError> {
-        let pools = self.view(request.pool.as_ref(), views::io)?;
+        let pools = self.view(request.pool.as_ref(), |report, about| stats::io(report, about, request.histograms))?;
         let time = rfc3339(std::time::SystemTime::now());
         Ok(IoSnapshot { time, monotonic_ns: views::monotonic_ns(), pools })
     }

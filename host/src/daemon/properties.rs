@@ -1,10 +1,11 @@
 //! Properties of pools, devices and volumes: their names, what they may be, how they are set.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use braid_core::allocator::{Hint, Mode};
 use braid_core::control::{Command, Done, VolumeClass};
 use braid_core::properties::Properties;
+use braid_core::queue::config::{self, Config, Overrides, SchedulerName};
 use braid_core::read_policy::ReadPolicy;
 use braid_core::report::{DeviceReport, PoolReport};
 use braid_core::units::DeviceId;
@@ -44,7 +45,7 @@ fn one(name: &str, value: impl Into<String>, source: Source, choices: Vec<String
 
 fn of_pool(report: &PoolReport) -> Vec<Property> {
     let mut all = Vec::new();
-    for (name, value, is_default) in &report.properties {
+    for (name, value, is_default) in report.properties.iter().filter(|(name, ..)| !config::is_name(name)) {
         let choices = match *name {
             "read_policy" => policy_choices(value),
             "allocation" => Mode::ALL.iter().map(|m| m.name().to_string()).collect(),
@@ -58,7 +59,41 @@ fn of_pool(report: &PoolReport) -> Vec<Property> {
         all.push(one(name, report.profiles[kind as usize].name(), Source::Fixed, Vec::new()));
     }
     all.push(one("uuid", report.uuid.to_string(), Source::Fixed, Vec::new()));
+    for (name, value, is_default) in report.properties.iter().filter(|(name, ..)| config::is_name(name)) {
+        all.push(match is_default {
+            true => one(name, shared_default(report, name), Source::Default, queue_choices(name)),
+            false => one(name, value.clone(), Source::Pool, queue_choices(name)),
+        });
+    }
     all
+}
+
+/// What members have where nobody said anything, if that is the same for all of them.
+fn shared_default(report: &PoolReport, name: &str) -> String {
+    let of = |d: &DeviceReport| {
+        let setting = d.queue.settings.iter().find(|(n, _, source)| *n == name && *source == config::Source::Default);
+        setting.map(|(_, value, _)| value.clone())
+    };
+    let mut values = report.devices.iter().filter_map(of);
+    let first = values.next().unwrap_or_default();
+    if values.all(|value| value == first) { first } else { String::new() }
+}
+
+fn queue_choices(name: &str) -> Vec<String> {
+    match name {
+        "scheduler" => words(&SchedulerName::ALL.map(SchedulerName::name)),
+        "lba_order" => words(&["offset", "slot"]),
+        _ => Vec::new(),
+    }
+}
+
+/// What was set for this very target; empty for what it only has by default or from its pool.
+fn as_set<'a>(property: &'a Property, target: &Target) -> &'a str {
+    let own = match target {
+        Target::Device { .. } => Source::Device,
+        _ => Source::Pool,
+    };
+    if config::is_name(&property.name) && property.source != own { "" } else { &property.value }
 }
 
 fn policy_choices(current: &str) -> Vec<String> {
@@ -70,7 +105,7 @@ fn of_device(device: &DeviceReport, hint: Hint, path: &str) -> Vec<Property> {
     let preferred = if device.read_preferred { Source::Pool } else { Source::Default };
     let hint_source = if hint == Hint::default() { Source::Default } else { Source::Pool };
     let hints = Hint::ALL.iter().map(|h| h.name().to_string()).collect();
-    vec![
+    let mut all = vec![
         one("class", device.class.name(), Source::Pool, Vec::new()),
         one("tier.data", device.tiers.data.to_string(), tier_source, Vec::new()),
         one("tier.metadata", device.tiers.metadata.to_string(), tier_source, Vec::new()),
@@ -81,7 +116,16 @@ fn of_device(device: &DeviceReport, hint: Hint, path: &str) -> Vec<Property> {
         one("size", device.size.to_string(), Source::Fixed, Vec::new()),
         one("path", path, Source::Fixed, Vec::new()),
         one("uuid", device.uuid.to_string(), Source::Fixed, Vec::new()),
-    ]
+    ];
+    for (name, value, source) in &device.queue.settings {
+        let source = match source {
+            config::Source::Default => Source::Default,
+            config::Source::Pool => Source::Pool,
+            config::Source::Device => Source::Device,
+        };
+        all.push(one(name, value.clone(), source, queue_choices(name)));
+    }
+    all
 }
 
 fn flag(name: &str, value: &str) -> Result<bool, ApiError> {
@@ -95,7 +139,9 @@ fn flag(name: &str, value: &str) -> Result<bool, ApiError> {
 fn unknown(what: &str, name: &str, known: &[Property]) -> ApiError {
     let names: Vec<&str> = known.iter().map(|p| p.name.as_str()).collect();
     let near = crate::control::check::nearest(name, &names);
-    let message = format!("a {what} has no property {name}; it has {}", names.join(" "));
+    let own: Vec<&str> = names.iter().copied().filter(|n| !config::is_name(n)).collect();
+    let queue = if own.len() < names.len() { " and the settings of queues" } else { "" };
+    let message = format!("a {what} has no property {name}; it has {}{queue}", own.join(" "));
     let error = ApiError::not_found("property.unknown", message);
     match near {
         Some(near) => error.hint(format!("you may mean {near}")),
@@ -133,6 +179,17 @@ fn normal(name: &str, value: &str) -> Result<String, ApiError> {
     }
 }
 
+/// What is set for the queue of this member alone.
+fn set_for(device: &DeviceReport) -> Overrides {
+    let own = device.queue.settings.iter().filter(|(_, _, source)| *source == config::Source::Device);
+    own.map(|(name, value, _)| (name.to_string(), value.clone())).collect()
+}
+
+/// Do these words make sense together, for this member? The error is a sentence.
+fn check_queue(device: &DeviceReport, pool: &Overrides, own: &Overrides) -> Result<(), String> {
+    Config::resolve(device.rotational, device.class.name(), pool, own).map(drop)
+}
+
 impl Daemon {
     /// All properties of the target.
     fn properties(&self, pool: &OpenPool, report: &PoolReport, target: &Target) -> Result<Vec<Property>, ApiError> {
@@ -166,14 +223,26 @@ impl Daemon {
         let pool = self.pools.get(request.target.pool())?;
         let all = self.properties(&pool, &pool.report()?, &request.target)?;
         if request.names.is_empty() {
-            return Ok(all);
+            let is_quiet = |p: &Property| config::is_name(&p.name) && p.source == Source::Default;
+            return Ok(all.into_iter().filter(|p| !is_quiet(p)).collect());
         }
-        let find = |name: &String| {
+        let mut found = Vec::new();
+        for name in &request.names {
             let wanted = shown(canonical(name));
-            let found = all.iter().find(|p| p.name == wanted);
-            found.cloned().ok_or_else(|| unknown(kind_of(&request.target), name, &all))
-        };
-        request.names.iter().map(find).collect()
+            let before = found.len();
+            found.extend(
+                all.iter()
+                    .filter(|p| match wanted {
+                        "queue" => config::is_name(&p.name),
+                        wanted => p.name == wanted,
+                    })
+                    .cloned(),
+            );
+            if found.len() == before {
+                return Err(unknown(kind_of(&request.target), name, &all));
+            }
+        }
+        Ok(found)
     }
 
     pub(super) fn set_properties(&self, request: &SetProperties) -> Result<Change, ApiError> {
@@ -186,18 +255,25 @@ impl Daemon {
         // First everything is judged, then everything is done.
         let mut notes = Vec::new();
         let values = self.judge(&report, &request, &all, &mut notes)?;
-        let what: Vec<String> = values.iter().map(|(name, value)| format!("{}={value}", shown(name))).collect();
+        let word = |value: &'_ str| if value.is_empty() { "default".to_string() } else { value.to_string() };
+        let what: Vec<String> = values.iter().map(|(name, value)| format!("{}={}", shown(name), word(value))).collect();
         let what = format!("{} of {}", what.join(" "), request.target);
-        let differs =
-            |(name, value): (&String, &String)| all.iter().any(|p| p.name == shown(name) && p.value != *value);
+        let differs = |(name, value): (&String, &String)| {
+            all.iter().any(|p| p.name == shown(name) && as_set(p, &request.target) != value)
+        };
         if request.dry_run {
             let changed = values.iter().any(differs);
             return Ok(Change { changed, dry_run: true, what, notes, ..Change::default() });
         }
         let mut changed = false;
         let mut done: Vec<(String, String)> = Vec::new();
-        for (name, value) in &values {
-            let old = all.iter().find(|p| p.name == shown(name)).map(|p| p.value.clone()).unwrap_or_default();
+        let mut pending: VecDeque<(&String, &String)> = values.iter().collect();
+        // One alone may be refused that is fine once another is set, such as a minimum and a maximum.
+        let mut refused_in_a_row = 0;
+        while let Some((name, value)) = pending.pop_front() {
+            let old = all.iter().find(|p| p.name == shown(name));
+            let old = old.map(|p| as_set(p, &request.target).to_string()).unwrap_or_default();
+            let was_refused = std::mem::take(&mut refused_in_a_row);
             match self.set_one(&pool, &report, &request.target, name, value) {
                 Ok(Done::Unchanged) => {}
                 Ok(Done::Adjusted(note)) => {
@@ -210,6 +286,10 @@ impl Daemon {
                 Ok(_) => {
                     changed = true;
                     done.push((name.clone(), old));
+                }
+                Err(_) if was_refused < pending.len() => {
+                    refused_in_a_row = was_refused + 1;
+                    pending.push_back((name, value));
                 }
                 Err(error) => {
                     // All or none: what was done is taken back.
@@ -262,6 +342,24 @@ impl Daemon {
             if values.contains_key("read_policy") {
                 self.check_policy(report, trial.read_policy, notes)?;
             }
+            for member in &report.devices {
+                check_queue(member, &trial.queue, &set_for(member))
+                    .map_err(|e| ApiError::usage("queue.bad_value", format!("device {}: {e}", member.id)))?;
+            }
+        }
+        if let Target::Device { device, .. } = request.target
+            && let Some(member) = report.devices.iter().find(|d| d.id == DeviceId(device))
+        {
+            let mut own = set_for(member);
+            for (name, value) in values.iter().filter(|(name, _)| config::is_name(name)) {
+                match value.as_str() {
+                    "" => drop(own.remove(name)),
+                    value => drop(own.insert(name.clone(), value.into())),
+                }
+            }
+            let set = report.properties.iter().filter(|(name, _, is_default)| config::is_name(name) && !is_default);
+            let pool = set.map(|(name, value, _)| (name.to_string(), value.clone())).collect();
+            check_queue(member, &pool, &own).map_err(|e| ApiError::usage("queue.bad_value", e))?;
         }
         Ok(values)
     }

@@ -42,11 +42,11 @@ pub(super) fn monotonic_ns() -> u64 {
     u64::try_from(ORIGIN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn allocated(device: &DeviceReport) -> u64 {
+pub(super) fn allocated(device: &DeviceReport) -> u64 {
     device.allocated.iter().sum()
 }
 
-fn free(device: &DeviceReport) -> u64 {
+pub(super) fn free(device: &DeviceReport) -> u64 {
     device.size.saturating_sub(allocated(device))
 }
 
@@ -90,7 +90,7 @@ pub(super) fn property(report: &PoolReport, name: &str) -> String {
 }
 
 /// Last part of a path.
-fn short_name(path: &str) -> String {
+pub(super) fn short_name(path: &str) -> String {
     path.rsplit('/').next().unwrap_or(path).to_string()
 }
 
@@ -295,56 +295,6 @@ pub(super) fn usage(report: &PoolReport, about: &About) -> PoolUsage {
     }
 }
 
-/// `iostat`, one pool.
-pub(super) fn io(report: &PoolReport, about: &About) -> PoolIo {
-    let c = &report.counters;
-    let device = |d: &DeviceReport| DeviceIo {
-        id: d.id.0,
-        name: short_name(&path_of(d, about)),
-        class: d.class.name().into(),
-        allocated_bytes: allocated(d),
-        free_bytes: free(d),
-        io: IoCounters {
-            reads: d.io.reads,
-            writes: d.io.writes,
-            flushes: d.io.flushes,
-            discards: d.io.discards,
-            read_bytes: d.io.read_bytes,
-            write_bytes: d.io.write_bytes,
-            read_ns: Some(d.io.read_ns),
-            write_ns: Some(d.io.write_ns),
-        },
-        ios: d.io.ios,
-        merged: d.io.merged,
-        read_errors: d.io.read_errors,
-        write_errors: d.io.write_errors,
-        chosen: d.io.chosen,
-        in_flight: d.in_flight,
-        read_latency_ns: d.read_latency_ns,
-    };
-    PoolIo {
-        name: report.name.clone(),
-        opened_monotonic_ns: about.opened_ns,
-        allocated_bytes: report.devices.iter().map(allocated).sum(),
-        free_bytes: report.devices.iter().map(free).sum(),
-        client: IoCounters {
-            reads: c.reads,
-            writes: c.writes,
-            flushes: c.flushes,
-            discards: c.discards,
-            read_bytes: c.read_bytes,
-            write_bytes: c.write_bytes,
-            read_ns: None,
-            write_ns: None,
-        },
-        errors: c.errors,
-        translations: c.translations,
-        retries: c.retries,
-        read_reasons: report.read_reasons.iter().map(|(name, n)| ((*name).to_string(), *n)).collect(),
-        devices: report.devices.iter().map(device).collect(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -368,7 +318,12 @@ mod tests {
             io: DeviceCounters { read_errors: 2, ..DeviceCounters::default() },
             in_flight: 1,
             read_latency_ns: 7,
-            queue: QueueReport { settings: Vec::new(), stats: QueueStats::default(), reasons: Vec::new() },
+            queue: QueueReport {
+                settings: Vec::new(),
+                stats: QueueStats::default(),
+                reasons: Vec::new(),
+                left_behind: Vec::new(),
+            },
         }
     }
 
@@ -477,7 +432,7 @@ mod tests {
             usage.groups.iter().map(|g| (g.kind.as_str(), g.chunks, g.raw_bytes / GIB, g.size_bytes / GIB)).collect();
         assert_eq!(groups, [("data", 2, 4, 2), ("system", 1, 2, 1)]);
         assert_eq!((usage.raw_bytes, usage.unallocated_bytes), (40 * GIB, 32 * GIB));
-        let io = io(&report, &about());
+        let io = crate::daemon::stats::io(&report, &about(), false);
         assert_eq!((io.allocated_bytes, io.devices.len(), io.read_reasons["only-copy"]), (8 * GIB, 4, 3));
         assert_eq!(summary(&report).free_bytes, 32 * GIB);
     }

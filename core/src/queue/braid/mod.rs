@@ -74,6 +74,9 @@ pub struct Counters {
     pub class_reached: u64,
     /// It was background work without credit, or too soon after the last client.
     pub no_credit: u64,
+    /// The same by class, in the order of [`Class::ALL`]: turns that left somebody of it behind because of the budget,
+    /// the depth, its maximum, or credit.
+    pub left_behind: [[u64; 4]; Class::COUNT],
 }
 
 /// The queue of one device. See the [module](self).
@@ -152,11 +155,16 @@ impl BraidQueue {
             self.leave(now, class, held.runs & bit(class) == 0, leaving);
         };
         for class in bits(open) {
-            match self.selection.obstacle(class) {
-                Obstacle::Depth => self.counters.depth_reached += 1,
-                Obstacle::Maximum => self.counters.class_reached += 1,
-                Obstacle::Credit => self.counters.no_credit += 1,
-            }
+            let (sum, place) = match self.selection.obstacle(class) {
+                Obstacle::Depth => (&mut self.counters.depth_reached, 1),
+                Obstacle::Maximum => (&mut self.counters.class_reached, 2),
+                Obstacle::Credit => (&mut self.counters.no_credit, 3),
+            };
+            *sum += 1;
+            self.counters.left_behind[class.index()][place] += 1;
+        }
+        for class in bits(self.waiting & !open) {
+            self.counters.left_behind[class.index()][0] += 1;
         }
         // Of those that the budget holds the floor could let nobody go.
         self.wake_at = earlier(held.until, self.selection.wake_at(open));

@@ -72,10 +72,10 @@ impl QueueSettings {
             "nia_credit" => self.nia_credit.to_string(),
             "async_write_active_min_dirty_percent" => self.async_write_min_dirty_percent.to_string(),
             "async_write_active_max_dirty_percent" => self.async_write_max_dirty_percent.to_string(),
-            "aggregation_limit" => self.aggregation_limit.to_string(),
-            "aggregation_limit_non_rotating" => self.aggregation_limit_non_rotating.to_string(),
-            "read_gap_limit" => self.read_gap_limit.to_string(),
-            "write_gap_limit" => self.write_gap_limit.to_string(),
+            "aggregation_limit" => show_bytes(self.aggregation_limit),
+            "aggregation_limit_non_rotating" => show_bytes(self.aggregation_limit_non_rotating),
+            "read_gap_limit" => show_bytes(self.read_gap_limit),
+            "write_gap_limit" => show_bytes(self.write_gap_limit),
             "max_segments" => self.max_segments.to_string(),
             "lba_order" => match self.lba_order {
                 LbaOrder::Offset => "offset".to_string(),
@@ -131,7 +131,11 @@ impl QueueSettings {
     fn put(&mut self, name: &str, value: &str) -> Result<(), String> {
         let count = |low: u32, high: u32| number(name, value, u64::from(low), u64::from(high), "").map(|n| n as u32);
         let percent = || number(name, value, 0, 100, "%").map(|n| n as u8);
-        let bytes = || number(name, value, 0, self.generation.aggregate_max(), " bytes");
+        let bytes = || {
+            let high = self.generation.aggregate_max();
+            let wrong = || format!("{name} is 0 to {high} bytes, such as 128K, not {value:?}");
+            parse_bytes(value).filter(|n| *n <= high).ok_or_else(wrong)
+        };
         if let Some((class, bound)) = class_bound(name) {
             let limits = &mut self.classes[class.index()];
             match bound {
@@ -213,6 +217,22 @@ pub(in crate::queue) fn parse_ns(value: &str) -> Option<u64> {
         .find_map(|(unit, ns)| Some((value.strip_suffix(unit)?, ns)))?;
     let n: u64 = if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse().ok()? } else { return None };
     n.checked_mul(unit_ns)
+}
+
+/// `4096`, `128K`, `4M`, `1G`: powers of 1024.
+pub(in crate::queue) fn parse_bytes(value: &str) -> Option<u64> {
+    let (digits, unit) = [('K', 1u64 << 10), ('M', 1 << 20), ('G', 1 << 30)]
+        .into_iter()
+        .find_map(|(letter, unit)| Some((value.strip_suffix([letter, letter.to_ascii_lowercase()])?, unit)))
+        .unwrap_or((value, 1));
+    let n: u64 = if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse().ok()? } else { return None };
+    n.checked_mul(unit)
+}
+
+pub(in crate::queue) fn show_bytes(bytes: u64) -> String {
+    let units = [("G", 1u64 << 30), ("M", 1 << 20), ("K", 1 << 10)];
+    let fits = units.into_iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit));
+    fits.map_or_else(|| bytes.to_string(), |(letter, unit)| format!("{}{letter}", bytes / unit))
 }
 
 pub(in crate::queue) fn show_ns(ns: u64) -> String {

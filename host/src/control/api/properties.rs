@@ -53,7 +53,7 @@ impl std::fmt::Display for Target {
 pub struct GetProperties {
     /// Of what.
     pub target: Target,
-    /// Which; all when empty.
+    /// Which. `queue` is all settings of queues; none at all is everything, but of those only what somebody set.
     #[serde(default)]
     pub names: Vec<String>,
 }
@@ -65,8 +65,8 @@ pub struct SetProperties {
     /// Of what.
     pub target: Target,
     /// Names and values, as an operator writes them. Pool: `read_policy`, `mode`, `strict`, …; device: `class`,
-    /// `tier.data`, `tier.metadata`, `tier.system`, `rotational`, `read_preferred`, `allocation_hint`; volume:
-    /// `class`.
+    /// `tier.data`, `tier.metadata`, `tier.system`, `rotational`, `read_preferred`, `allocation_hint`; both: the
+    /// settings of queues; volume: `class`. The empty value is the default, of pools and of settings of queues.
     pub values: BTreeMap<String, String>,
     /// Only say what would be.
     #[serde(default)]
@@ -102,8 +102,10 @@ pub struct Property {
 pub enum Source {
     /// Nobody said otherwise.
     Default,
-    /// Set, and kept in the pool.
+    /// Set, and kept in the pool. Of a setting of a queue: set for all members.
     Pool,
+    /// A setting of a queue that is set for this member, and kept in the pool.
+    Device,
     /// Set until restart.
     Runtime,
     /// Cannot be set: measured or given.
@@ -116,6 +118,7 @@ impl Source {
         match self {
             Source::Default => "default",
             Source::Pool => "pool",
+            Source::Device => "device",
             Source::Runtime => "runtime",
             Source::Fixed => "-",
         }

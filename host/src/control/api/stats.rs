@@ -80,6 +80,9 @@ pub struct IoStat {
     /// One pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
+    /// With histograms of latencies and sizes, which make the answer many times as long.
+    #[serde(default)]
+    pub histograms: bool,
 }
 
 /// Counters at one moment; all grow from the opening of the pool.
@@ -114,8 +117,51 @@ pub struct PoolIo {
     pub retries: u64,
     /// How often each reason decided a read.
     pub read_reasons: BTreeMap<String, u64>,
+    /// What requests waited for outside of device queues.
+    #[serde(default)]
+    pub waits: PoolWaits,
+    /// Volumes in id order.
+    #[serde(default)]
+    pub volumes: Vec<VolumeIo>,
     /// Members in id order.
     pub devices: Vec<DeviceIo>,
+}
+
+/// What requests waited for before or after devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolWaits {
+    /// Refused because too many were in flight.
+    pub busy: u64,
+    /// Failed because there was no room.
+    pub no_space: u64,
+    /// Changes that waited until an overlapping one was done.
+    pub parked: WaitIo,
+    /// First writes that waited for room that was about to come free.
+    pub space: WaitIo,
+    /// Changes that waited until their map entries were in the log.
+    pub log: WaitIo,
+    /// Forced writes and flushes that waited for the devices' caches.
+    pub flush: WaitIo,
+}
+
+/// How many waited, and how long in sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitIo {
+    /// Those whose wait is over.
+    pub count: u64,
+    /// Sum of their waits.
+    pub wait_ns: u64,
+}
+
+/// What clients asked of one volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct VolumeIo {
+    /// Id.
+    pub id: u32,
+    /// Name within the pool.
+    pub name: String,
+    /// Requests that were answered.
+    pub io: IoCounters,
 }
 
 /// What one member did.
@@ -147,6 +193,86 @@ pub struct DeviceIo {
     pub in_flight: u32,
     /// Recent mean latency of interactive reads; 0 = no sample yet.
     pub read_latency_ns: u64,
+    /// Its queue.
+    #[serde(default)]
+    pub queue: QueueIo,
+}
+
+/// The queue of one member.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct QueueIo {
+    /// Whose rules it goes by.
+    pub scheduler: String,
+    /// By class: `sync_read`, `sync_write`, `async_read`, `async_write`, `scrub`, `removal`, `initializing`, `trim`,
+    /// `rebuild`. A class that never had an I/O is left out.
+    pub classes: BTreeMap<String, ClassIo>,
+    /// What the scheduler did, since it took over: these alone may fall back to zero.
+    pub reasons: BTreeMap<String, u64>,
+    /// By class and reason: in how many turns of the scheduler somebody of the class was left behind for it. Only the
+    /// scheduler `braid` says so; since it took over.
+    pub left_behind: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+/// One class of I/Os of one member. Everything but `commands` and `size_after` counts I/Os as they were before merging.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClassIo {
+    /// In the queue now.
+    pub queued: u32,
+    /// On the device now.
+    pub active: u32,
+    /// Commands on the device now.
+    pub commands: u32,
+    /// Left for the device.
+    pub left: u64,
+    /// Those of them that were still in the queue when the batch they came in was over.
+    pub waited: u64,
+    /// Sum of the times in the queue of those.
+    pub waited_ns: u64,
+    /// Completed.
+    pub ios: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// Sum of times in the queue, of all that left.
+    pub queue_ns: u64,
+    /// Sum of times on the device, of all that completed.
+    pub device_ns: u64,
+    /// Sum of both, of all that completed.
+    pub total_ns: u64,
+    /// If asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub histograms: Option<ClassHistograms>,
+}
+
+/// Histograms of one class of one member.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassHistograms {
+    /// ns in the queue.
+    pub queue_ns: HistogramIo,
+    /// ns on the device.
+    pub device_ns: HistogramIo,
+    /// ns from arrival to completion.
+    pub total_ns: HistogramIo,
+    /// Bytes of I/Os before merging.
+    pub size_before: HistogramIo,
+    /// Bytes of commands.
+    pub size_after: HistogramIo,
+}
+
+/// Counts by powers of two.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistogramIo {
+    /// Number `i` counts values above 2^(i-1) and up to 2^i; number 0 those of 0 and 1; number 38 all above 2^37. Zeros
+    /// at the end are left out.
+    pub counts: Vec<u64>,
+    /// Sum of the values.
+    pub sum: u64,
+}
+
+impl HistogramIo {
+    /// How many values.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
 }
 
 /// Operations, bytes and time.
@@ -164,7 +290,7 @@ pub struct IoCounters {
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Sum of read latencies; absent for clients, of whom it is not measured.
+    /// Sum of read latencies: of clients from arrival to answer, of members from the queue's door to completion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_ns: Option<u64>,
     /// Sum of write latencies; as `read_ns`.
