@@ -13,7 +13,7 @@ use braid_core::units::{MIB, VolumeId};
 use crate::disk::Model;
 use crate::fault::{Fault, Trouble};
 use crate::rng::Rng;
-use crate::workload::{Job, any_command};
+use crate::workload::{Job, any_command, any_queue_command};
 use crate::world::{Crash, Shape, World};
 
 /// What a run was.
@@ -75,6 +75,9 @@ pub fn run(seed: u64) -> Result<Summary, String> {
         (0..count.min(n)).map(|_| all.swap_remove(rng.below(all.len() as u64) as usize)).collect()
     };
     let mut summary = Summary::default();
+    // Most runs turn the knobs of the queues: some once, some all the time.
+    let (knobs, turns) = (*rng.pick(&[0, 3, 12]), *rng.pick(&[0, 1, 10]));
+    world.no_merge = *rng.pick(&[0, 0, 10, 60]);
     let mut errors_are_fine = false;
     let (mut destroys, mut creates) = (BTreeMap::new(), BTreeSet::new());
     let mut serial = 0;
@@ -115,6 +118,13 @@ pub fn run(seed: u64) -> Result<Summary, String> {
             let report = world.engine().report();
             let states: Vec<_> = report.devices.iter().map(|d| d.state.name()).collect();
             println!("life {life}: opened at {} ns, volumes {here:?}, devices {states:?}", world.now());
+        }
+        for _ in 0..knobs {
+            let command = any_queue_command(&mut rng, n as u32);
+            if talk {
+                println!("life {life}: {command:?}");
+            }
+            world.command(command);
         }
         if rng.percent(30) {
             world.verify();
@@ -187,6 +197,13 @@ pub fn run(seed: u64) -> Result<Summary, String> {
                 }
                 // The oracle knows of a volume's end at once, so the engine has to.
                 world.drain();
+            }
+            if left > 0 && rng.percent(turns) {
+                let command = any_queue_command(&mut rng, n as u32);
+                if talk {
+                    println!("life {life}: at {} ns {command:?}", world.now());
+                }
+                world.command(command);
             }
             let alive = world.step();
             summary.answered += world.answers.len() as u64;
