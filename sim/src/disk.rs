@@ -1,7 +1,8 @@
 //! A simple disk: how long a command takes, and what it leaves behind.
 //!
 //! ```text
-//!   time      wait for one of n servers, then base + bytes * per byte (+ seek, if it rotates and the head is elsewhere)
+//!   time      a shared stage, one command at a time, then wait for one of n servers,
+//!             then base + bytes * per byte (+ seek, if it rotates and the head is elsewhere)
 //!   content   block 4 KiB -> eight stamps (payload: one u64 a sector of 512 bytes) or bytes (records)
 //!   cache     block -> its versions since the last flush; a power cut leaves any of them, sector by sector
 //! ```
@@ -35,16 +36,26 @@ pub struct Model {
     pub seek_ns: u64,
     /// A flush.
     pub flush_ns: u64,
+    /// A stage that commands pass one at a time, whatever their size, before a server takes them.
+    pub shared_ns: u64,
 }
 
 impl Model {
     /// 7,200 rpm.
     pub const HDD: Model =
-        Model { base_ns: 100_000, kib_ns: 6_000, parallel: 1, seek_ns: 8_000_000, flush_ns: 10_000_000 };
+        Model { base_ns: 100_000, kib_ns: 6_000, parallel: 1, seek_ns: 8_000_000, flush_ns: 10_000_000, shared_ns: 0 };
     /// SATA flash.
-    pub const SSD: Model = Model { base_ns: 60_000, kib_ns: 2_000, parallel: 8, seek_ns: 0, flush_ns: 1_000_000 };
+    pub const SSD: Model =
+        Model { base_ns: 60_000, kib_ns: 2_000, parallel: 8, seek_ns: 0, flush_ns: 1_000_000, shared_ns: 0 };
     /// NVMe flash.
-    pub const NVME: Model = Model { base_ns: 15_000, kib_ns: 300, parallel: 32, seek_ns: 0, flush_ns: 100_000 };
+    pub const NVME: Model =
+        Model { base_ns: 15_000, kib_ns: 300, parallel: 32, seek_ns: 0, flush_ns: 100_000, shared_ns: 0 };
+    /// Network-like: a price per command, 64 at a time, and nothing in common. No limit can gain more than twice.
+    pub const SERVERS: Model =
+        Model { base_ns: 1_000_000, kib_ns: 0, parallel: 64, seek_ns: 0, flush_ns: 1_000_000, shared_ns: 0 };
+    /// Network-like, with a price in common: what a measured one-node Ceph does, by `queue/budget/model.rs` in core.
+    pub const CLUSTER: Model =
+        Model { base_ns: 720_000, kib_ns: 0, parallel: 64, seek_ns: 0, flush_ns: 720_000, shared_ns: 88_000 };
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,6 +159,8 @@ pub struct Disk {
     unstable: BTreeMap<u64, Vec<(u64, Block)>>,
     seq: u64,
     servers: Vec<u64>,
+    /// When the shared stage is free.
+    shared: u64,
     head: u64,
 }
 
@@ -155,7 +168,7 @@ impl Disk {
     /// An empty disk.
     pub fn new(size: u64, model: Model) -> Disk {
         let servers = vec![0; model.parallel.max(1)];
-        Disk { size, model, blocks: BTreeMap::new(), unstable: BTreeMap::new(), seq: 0, servers, head: 0 }
+        Disk { size, model, blocks: BTreeMap::new(), unstable: BTreeMap::new(), seq: 0, servers, shared: 0, head: 0 }
     }
 
     /// When a command that arrives now is done.
@@ -167,7 +180,8 @@ impl Disk {
         }
         self.head = offset + len;
         let server = self.servers.iter_mut().min().expect("at least one");
-        *server = (*server).max(now) + ns.max(1) * factor;
+        self.shared = self.shared.max(now) + m.shared_ns * factor;
+        *server = (*server).max(self.shared) + ns.max(1) * factor;
         *server
     }
 
@@ -262,6 +276,7 @@ impl Disk {
     /// The command queue is empty, as after a reset.
     pub fn settle(&mut self) {
         self.servers.iter_mut().for_each(|s| *s = 0);
+        self.shared = 0;
     }
 
     /// Damages one byte of what stands there.

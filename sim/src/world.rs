@@ -107,6 +107,8 @@ pub struct World {
     pub dispatched: Vec<Dispatch>,
     /// Whether `dispatched` is kept.
     pub keep_dispatched: bool,
+    /// Commands take what the model says to the ns, and each completion is a batch of its own.
+    pub exact: bool,
     /// Requests that ask not to be merged, in a hundred.
     pub no_merge: u64,
     /// A number that two equal runs share at every moment.
@@ -152,6 +154,7 @@ impl World {
             done: Vec::new(),
             dispatched: Vec::new(),
             keep_dispatched: false,
+            exact: false,
             no_merge: 0,
             hash: 0,
             steps: 0,
@@ -371,7 +374,7 @@ impl World {
         self.now = self.now.max(at);
         self.steps += 1;
         // What completes within a moment is one batch, as from a ring.
-        let window = self.now + if self.rng.percent(20) { 200_000 } else { 0 };
+        let window = self.now + if !self.exact && self.rng.percent(20) { 200_000 } else { 0 };
         let mut any = false;
         while let Some(&Reverse((at, _, id))) = self.heap.peek()
             && at <= window
@@ -380,6 +383,9 @@ impl World {
             self.now = self.now.max(at);
             self.complete(IoId(id));
             any = true;
+            if self.exact {
+                break;
+            }
         }
         if !any {
             self.input(Input::Tick);
@@ -579,7 +585,7 @@ impl World {
         };
         let factor = self.faults.factor(device.0, self.now);
         let done = self.disks[i].serve(self.now, offset, len, op == DeviceOp::Flush, factor);
-        let jitter = self.rng.below(2_000);
+        let jitter = if self.exact { 0 } else { self.rng.below(2_000) };
         self.order += 1;
         self.heap.push(Reverse((done + jitter, self.order, id.0)));
         let running = Running { dispatch, sent, content, mark: self.disks[i].mark(), fails };

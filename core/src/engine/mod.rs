@@ -236,6 +236,12 @@ impl Engine {
         self.queues.get(device.index()).map(|queue| &*queue.stats)
     }
 
+    /// For the laboratory: how much of a run a read policy is asked about at once, see [`crate::read_policy::stream`]; 0
+    /// asks for every piece.
+    pub fn set_stream_window(&mut self, bytes: u64) {
+        self.selector.set_stream_window(bytes);
+    }
+
     /// Requests not yet answered.
     pub fn in_flight(&self) -> usize {
         self.requests.len()

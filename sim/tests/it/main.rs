@@ -3,6 +3,7 @@
 mod apart;
 mod damage;
 mod full;
+mod queues;
 mod scenarios;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
