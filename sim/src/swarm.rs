@@ -29,6 +29,15 @@ pub struct Summary {
     pub hash: u64,
 }
 
+const KINDS: [(&str, Model); 6] = [
+    ("hdd", Model::HDD),
+    ("hdd", Model::HDD_NCQ),
+    ("ssd", Model::SSD),
+    ("nvme", Model::NVME),
+    ("net", Model::CLUSTER),
+    ("odd", Model::SSD),
+];
+
 struct Client {
     id: u32,
     job: Job,
@@ -51,8 +60,7 @@ pub fn run(seed: u64) -> Result<Summary, String> {
     let is_tiny = rng.percent(20);
     let shapes: Vec<Shape> = (0..n)
         .map(|_| {
-            let (class, model) =
-                *rng.pick(&[("hdd", Model::HDD), ("ssd", Model::SSD), ("nvme", Model::NVME), ("odd", Model::SSD)]);
+            let (class, model) = *rng.pick(&KINDS);
             let mib = if is_tiny { rng.between(16, 24) } else { rng.between(20, 200) };
             Shape { size: mib * MIB + rng.below(256) * 4096, model, class }
         })

@@ -584,12 +584,18 @@ impl World {
             self.faults.strike(device.0, op, offset, len, &mut self.rng)
         };
         let factor = self.faults.factor(device.0, self.now);
-        let done = self.disks[i].serve(self.now, offset, len, op == DeviceOp::Flush, factor);
-        let jitter = if self.exact { 0 } else { self.rng.below(2_000) };
-        self.order += 1;
-        self.heap.push(Reverse((done + jitter, self.order, id.0)));
+        let began = self.disks[i].arrive(self.now, (id.0, offset, len), op == DeviceOp::Flush, factor);
+        self.schedule(began);
         let running = Running { dispatch, sent, content, mark: self.disks[i].mark(), fails };
         assert!(self.running.insert(id.0, running).is_none(), "I/O {id} is under way already");
+    }
+
+    /// A disk began with a command.
+    fn schedule(&mut self, began: Option<(u32, u64)>) {
+        let Some((id, done)) = began else { return };
+        let jitter = if self.exact { 0 } else { self.rng.below(2_000) };
+        self.order += 1;
+        self.heap.push(Reverse((done + jitter, self.order, id)));
     }
 
     /// What a command carries; panics when it should not be.
@@ -666,6 +672,9 @@ impl World {
         let Dispatch { device, op, offset, len, .. } = dispatch;
         let i = device.index() - 1;
         self.watches[i].complete(&sent);
+        let factor = self.faults.factor(device.0, self.now);
+        let began = self.disks[i].next(self.now, factor);
+        self.schedule(began);
         if self.faults.is_absent(device.0, self.now) {
             fails = Some(IoError::Gone);
         }
