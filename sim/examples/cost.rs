@@ -3,8 +3,8 @@
 //! For instructions rather than ns, count those of two runs and divide the difference by that of the requests:
 //!
 //! ```text
-//!   valgrind --tool=none --log-fd=2 ...       slow and exact; or
-//!   perf stat -e instructions:u ...           where the machine allows it
+//!   valgrind --tool=cachegrind --cache-sim=no ...     slow and exact; or
+//!   perf stat -e instructions:u ...                  where the machine allows it
 //! ```
 
 use braid_core::Profile;

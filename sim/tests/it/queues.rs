@@ -2,10 +2,13 @@
 
 use braid_core::Profile;
 use braid_core::control::{Command, VolumeClass};
+use braid_core::queue::class::Class;
+use braid_core::queue::stats::Histogram;
 use braid_core::request::{Content, DeviceOp, Op};
 use braid_core::stripe::{Stack, Target, replay};
-use braid_core::units::{GIB, KIB, MIB, VolumeId};
+use braid_core::units::{DeviceId, GIB, KIB, MIB, VolumeId};
 use braid_sim::disk::Model;
+use braid_sim::fault::{Fault, Trouble};
 use braid_sim::world::Shape;
 use braid_sim::{Rng, World};
 
@@ -133,6 +136,37 @@ fn at_depth_1_budgets_change_nothing_at_all() {
             }
         }
     }
+}
+
+/// What the budget holds goes at the bound of its wait, although nothing completes: the engine has to be woken for it.
+#[test]
+fn a_held_run_goes_at_its_bound_beside_a_device_that_is_stuck() {
+    const BYTES: u64 = 32 * MIB;
+    let (mut world, v) = written(Model::CLUSTER, "net", 1, Profile::Single, BYTES);
+    world.exact = true;
+    SEQUENTIAL.run(&mut world, v, BYTES, 3 * SECOND, SECOND / 4);
+    let held = |world: &World| {
+        let reasons = world.engine().report().devices[0].queue.reasons.clone();
+        reasons.into_iter().find(|(name, _)| *name == "held_by_budget").expect("a reason").1
+    };
+    let waits = |world: &World| {
+        let stats = world.engine().queue_stats(DeviceId(1)).unwrap();
+        stats.classes[Class::SyncRead.index()].queue_ns
+    };
+    let (held_before, before) = (held(&world), waits(&world));
+    let (device, since) = (1, world.now());
+    world.faults.0.push(Fault { device, trouble: Trouble::Slow { since, until: u64::MAX, factor: 1000 } });
+    for block in 0..64 {
+        world.submit(0, v, Op::Read, block * BLOCK, BLOCK, Content::Unsaid);
+        world.drain();
+    }
+    world.run_until_answered();
+    let after = waits(&world);
+    assert!(held(&world) > held_before, "it held somebody");
+    assert_eq!(after.count() - before.count(), 64);
+    // The bound is 300 us, and the bucket above it ends at 524 us; the device took most of a second.
+    let beyond = |h: &Histogram| h.counts[Histogram::bucket_of(524_288) + 1..].iter().sum::<u64>();
+    assert_eq!(beyond(&after), beyond(&before));
 }
 
 /// Commands for the payload of an operation, and their bytes.
