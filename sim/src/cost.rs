@@ -1,5 +1,8 @@
 //! What a request costs the engine: handle, poll and complete, against a world that takes no time.
 //!
+//! The share of the queue is the difference between schedulers, or between commits: [`Bench`] can be told settings, and
+//! `examples/cost.rs` makes so many requests under an instruction counter.
+//!
 //! CPU time of the thread where the system tells it (Linux), else wall clock; run it in release, several times.
 
 use std::time::Instant as Clock;
@@ -27,53 +30,71 @@ pub struct Cost {
 const VOLUME: u64 = 64 * MIB;
 
 /// `requests` of each kind at depth 32 on a pool of this profile over four devices.
-pub fn engine_cost(profile: Profile, requests: u64) -> Cost {
-    let shape = Shape { size: 512 * MIB, model: Model::NVME, class: "ssd" };
-    let shapes = vec![shape; profile.facts().devs_min.max(4)];
-    let mut world = World::with_pool(1, &shapes, profile, profile.system(), &[]);
-    let volume = world.volume("v", VOLUME, VolumeClass::Auto);
-    world.run_until_quiet();
-    let mut engine = world.engine.take().expect("the engine is up");
-    let mut rng = Rng::new(7);
-    let mut now = world.now();
-    let mut next = 0;
-    let blocks = VOLUME / 4096;
-    let first = go(&mut engine, &mut now, volume, blocks, Op::Write { fua: false }, || {
-        next += 1;
-        (next - 1) * 4096
-    });
-    let command = Command::Checkpoint;
-    engine.handle(Instant(now), Input::Control { tag: 0, command });
-    settle(&mut engine, &mut now, &mut Vec::new());
-    let mut random = || rng.below(blocks) * 4096;
-    let read = go(&mut engine, &mut now, volume, requests, Op::Read, &mut random);
-    let write = go(&mut engine, &mut now, volume, requests, Op::Write { fua: false }, &mut random);
-    Cost { read_ns: read / requests, write_ns: write / requests, first_write_ns: first / blocks }
+pub fn engine_cost(profile: Profile, requests: u64, settings: &[(String, String)]) -> Cost {
+    let (mut bench, first) = Bench::new(profile, settings);
+    let read = bench.random(Op::Read, requests, 32);
+    let write = bench.random(Op::Write { fua: false }, requests, 32);
+    Cost { read_ns: read / requests, write_ns: write / requests, first_write_ns: first / BLOCKS }
 }
 
-/// Nanoseconds for so many requests, 32 at a time.
-fn go(
-    engine: &mut Engine,
-    now: &mut u64,
+const BLOCKS: u64 = VOLUME / 4096;
+
+/// An engine over a volume that is written from end to end.
+pub struct Bench {
+    engine: Engine,
     volume: VolumeId,
-    requests: u64,
-    op: Op,
-    mut offset: impl FnMut() -> u64,
-) -> u64 {
-    let clock = CpuClock::start();
-    let mut issued: Vec<IoId> = Vec::with_capacity(256);
-    let mut sent = 0;
-    while sent < requests {
-        for slot in 0..32u32.min((requests - sent) as u32) {
-            let (buf, client, content) = (BufId(slot), ClientId(0), Content::Unsaid);
-            let request =
-                Request { tag: sent, client, volume, op, offset: offset(), len: 4096, buf, content, no_merge: false };
-            engine.handle(Instant(*now), Input::Submit(request));
-            sent += 1;
+    now: u64,
+    rng: Rng,
+}
+
+impl Bench {
+    /// A pool of this profile with these properties; and the ns of filling the volume.
+    pub fn new(profile: Profile, settings: &[(String, String)]) -> (Bench, u64) {
+        let shape = Shape { size: 512 * MIB, model: Model::NVME, class: "ssd" };
+        let shapes = vec![shape; profile.facts().devs_min.max(4)];
+        let mut world = World::with_pool(1, &shapes, profile, profile.system(), &[]);
+        for (name, value) in settings {
+            let (name, value) = (name.clone(), value.clone());
+            world.control(Command::Set { name, value }).expect("a setting");
         }
-        settle(engine, now, &mut issued);
+        let volume = world.volume("v", VOLUME, VolumeClass::Auto);
+        world.run_until_quiet();
+        let engine = world.engine.take().expect("the engine is up");
+        let mut bench = Bench { engine, volume, now: world.now(), rng: Rng::new(7) };
+        let mut next = 0;
+        let ns = bench.go(Op::Write { fua: false }, BLOCKS, 32, |_| {
+            next += 1;
+            (next - 1) * 4096
+        });
+        let command = Command::Checkpoint;
+        bench.engine.handle(Instant(bench.now), Input::Control { tag: 0, command });
+        settle(&mut bench.engine, &mut bench.now, &mut Vec::new());
+        (bench, ns)
     }
-    clock.elapsed_ns()
+
+    /// Nanoseconds for so many requests of 4 KiB at random places, `depth` in a batch.
+    pub fn random(&mut self, op: Op, requests: u64, depth: u64) -> u64 {
+        self.go(op, requests, depth, |rng| rng.below(BLOCKS) * 4096)
+    }
+
+    fn go(&mut self, op: Op, requests: u64, depth: u64, mut offset: impl FnMut(&mut Rng) -> u64) -> u64 {
+        let Bench { engine, volume, now, rng } = self;
+        let (volume, client, content) = (*volume, ClientId(0), Content::Unsaid);
+        let clock = CpuClock::start();
+        let mut issued: Vec<IoId> = Vec::with_capacity(256);
+        let mut sent = 0;
+        while sent < requests {
+            for slot in 0..depth.min(requests - sent) {
+                let (buf, offset) = (BufId(slot as u32), offset(rng));
+                let request =
+                    Request { tag: sent, client, volume, op, offset, len: 4096, buf, content, no_merge: false };
+                engine.handle(Instant(*now), Input::Submit(request));
+                sent += 1;
+            }
+            settle(engine, now, &mut issued);
+        }
+        clock.elapsed_ns()
+    }
 }
 
 /// How long this thread computed: other threads of a busy machine don't count.

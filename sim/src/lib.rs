@@ -17,6 +17,7 @@ pub mod fault;
 pub mod oracle;
 pub mod rng;
 pub mod swarm;
+pub mod watch;
 pub mod workload;
 pub mod world;
 

@@ -69,6 +69,8 @@ pub struct Oracle {
     volumes: BTreeMap<u32, Volume>,
     /// Volumes whose end is not answered yet: a crash may bring them back.
     going: BTreeMap<u32, Volume>,
+    /// Those of them that were not found after a crash, and no flush since: a power cut may still bring them back.
+    vanished: BTreeSet<u32>,
     /// Volumes that were found after a crash though nobody was told of them, and no flush since: they may go again.
     tentative: BTreeSet<u32>,
     /// Volume and sector whose changes are told.
@@ -79,6 +81,8 @@ pub struct Oracle {
 impl Oracle {
     /// A volume came to be.
     pub fn create(&mut self, volume: u32) {
+        self.going.remove(&volume);
+        self.vanished.remove(&volume);
         self.volumes.entry(volume).or_default();
     }
 
@@ -96,8 +100,10 @@ impl Oracle {
 
     /// These volumes were found after a crash; says which are not there though they should be.
     pub fn found(&mut self, volumes: &[u32]) -> Vec<u32> {
-        let going = std::mem::take(&mut self.going);
-        self.volumes.extend(going.into_iter().filter(|(id, _)| volumes.contains(id)));
+        let (back, gone) = std::mem::take(&mut self.going).into_iter().partition(|(id, _)| volumes.contains(id));
+        self.volumes.extend::<BTreeMap<_, _>>(back);
+        self.going = gone;
+        self.vanished = self.going.keys().copied().collect();
         let tentative = std::mem::take(&mut self.tentative);
         let gone = |id: &u32| !volumes.contains(id) && !tentative.contains(id);
         let lost = self.volumes.keys().copied().filter(gone).collect();
@@ -171,6 +177,8 @@ impl Oracle {
     /// A flush is answered.
     pub fn flushed(&mut self, mark: u64) {
         self.tentative.clear();
+        let vanished = std::mem::take(&mut self.vanished);
+        self.going.retain(|id, _| !vanished.contains(id));
         for v in self.volumes.values_mut().chain(self.going.values_mut()) {
             let Volume { cells, undecided } = v;
             undecided.retain(|sector| {

@@ -14,7 +14,7 @@ use braid_core::units::{BLOCK, MIB, VolumeId};
 use crate::disk::Model;
 use crate::fault::{Fault, Trouble};
 use crate::rng::Rng;
-use crate::workload::{Job, any_command};
+use crate::workload::{Job, any_command, any_queue_command};
 use crate::world::{Crash, Shape, World};
 
 /// What a run was.
@@ -29,6 +29,15 @@ pub struct Summary {
     /// Same seed, same hash.
     pub hash: u64,
 }
+
+const KINDS: [(&str, Model); 6] = [
+    ("hdd", Model::HDD),
+    ("hdd", Model::HDD_NCQ),
+    ("ssd", Model::SSD),
+    ("nvme", Model::NVME),
+    ("net", Model::CLUSTER),
+    ("odd", Model::SSD),
+];
 
 struct Client {
     id: u32,
@@ -52,8 +61,7 @@ pub fn run(seed: u64) -> Result<Summary, String> {
     let is_tiny = rng.percent(20);
     let shapes: Vec<Shape> = (0..n)
         .map(|_| {
-            let (class, model) =
-                *rng.pick(&[("hdd", Model::HDD), ("ssd", Model::SSD), ("nvme", Model::NVME), ("odd", Model::SSD)]);
+            let (class, model) = *rng.pick(&KINDS);
             let mib = if is_tiny { rng.between(16, 24) } else { rng.between(20, 200) };
             Shape { size: mib * MIB + rng.below(256) * 4096, model, class }
         })
@@ -76,6 +84,9 @@ pub fn run(seed: u64) -> Result<Summary, String> {
         (0..count.min(n)).map(|_| all.swap_remove(rng.below(all.len() as u64) as usize)).collect()
     };
     let mut summary = Summary::default();
+    // Most runs turn the knobs of the queues: some once, some all the time.
+    let (knobs, turns) = (*rng.pick(&[0, 3, 12]), *rng.pick(&[0, 1, 10]));
+    world.no_merge = *rng.pick(&[0, 0, 10, 60]);
     let mut errors_are_fine = false;
     let (mut destroys, mut creates) = (BTreeMap::new(), BTreeSet::new());
     let mut serial = 0;
@@ -119,6 +130,13 @@ pub fn run(seed: u64) -> Result<Summary, String> {
             let report = world.engine().report();
             let states: Vec<_> = report.devices.iter().map(|d| d.state.name()).collect();
             println!("life {life}: opened at {} ns, volumes {here:?}, devices {states:?}", world.now());
+        }
+        for _ in 0..knobs {
+            let command = any_queue_command(&mut rng, n as u32);
+            if talk {
+                println!("life {life}: {command:?}");
+            }
+            world.command(command);
         }
         if rng.percent(30) {
             world.verify();
@@ -201,6 +219,13 @@ pub fn run(seed: u64) -> Result<Summary, String> {
                     Command::ScrubCancel,
                 ];
                 world.command(scrubber.pick(&command).clone());
+            }
+            if left > 0 && rng.percent(turns) {
+                let command = any_queue_command(&mut rng, n as u32);
+                if talk {
+                    println!("life {life}: at {} ns {command:?}", world.now());
+                }
+                world.command(command);
             }
             let alive = world.step();
             summary.answered += world.answers.len() as u64;

@@ -143,6 +143,35 @@ pub fn any_command(rng: &mut Rng, volumes: &[(VolumeId, u64)], devices: u32, ser
     }
 }
 
+/// A setting of queues, of the pool or of one member. Most are tight, so that they matter at once; some are refused.
+pub fn any_queue_command(rng: &mut Rng, devices: u32) -> Command {
+    const SCHEDULERS: [&str; 7] = ["braid", "zfs-2.0.1", "zfs-pr11166", "zfs-before", "none", "deadline", ""];
+    const ACTIVE: [&str; 6] = ["1", "2", "3", "8", "64", ""];
+    const LIMITED: [&str; 7] = ["sync_read", "sync_write", "async_read", "async_write", "scrub", "trim", "rebuild"];
+    const SIZES: [&str; 7] = ["4096", "8192", "65536", "131072", "1048576", "0", ""];
+    const DEPTHS: [&str; 6] = ["queue_depth", "nr_requests", "max_active", "max_segments", "nia_delay", "nia_credit"];
+    let (name, value): (String, &str) = match rng.below(12) {
+        0..3 => ("scheduler".into(), word(rng, &SCHEDULERS)),
+        3 => (word(rng, &DEPTHS).into(), word(rng, &ACTIVE)),
+        4 => ("budget".into(), word(rng, &["off", "1", "2", "8", "64", "auto", ""])),
+        5 => ("budget_wait".into(), word(rng, &["off", "50us", "300us", "5ms", "100ms", ""])),
+        6 => (format!("{}_max_active", word(rng, &LIMITED)), word(rng, &ACTIVE)),
+        7 => (format!("{}_min_active", word(rng, &LIMITED)), word(rng, &["0", "1", "2", "8", ""])),
+        8 => (word(rng, &["max_request", "boundary"]).into(), word(rng, &SIZES)),
+        9 => (word(rng, &["aggregation_limit", "aggregation_limit_non_rotating"]).into(), word(rng, &SIZES)),
+        10 => (word(rng, &["read_gap_limit", "write_gap_limit"]).into(), word(rng, &SIZES)),
+        _ => match rng.percent(50) {
+            true => ("background_floor".into(), word(rng, &["off", "1ms", "1s", ""])),
+            false => ("lba_order".into(), word(rng, &["offset", "slot", ""])),
+        },
+    };
+    let value = value.into();
+    match rng.percent(50) {
+        true => Command::Set { name, value },
+        false => Command::SetDevice { device: DeviceId(rng.between(1, devices.into()) as u32), name, value },
+    }
+}
+
 fn class(rng: &mut Rng) -> VolumeClass {
     *rng.pick(&[VolumeClass::Auto, VolumeClass::Auto, VolumeClass::Data, VolumeClass::Metadata])
 }

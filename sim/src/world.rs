@@ -2,9 +2,10 @@
 //!
 //! Checked at each command: it lies within the device; below 1 MiB only superblocks; payload only within one chunk
 //! of data or metadata, records only in system chunks; no two writes under way overlap on a device; no command to a
-//! member that is not online; no more under way than the queue's depth; its memory is there until it completes and
-//! unchanged.
+//! member that is not online; who asked not to be merged travels alone; its memory is there until it completes and
+//! unchanged; and what the member's queue allows, by the [watch](crate::watch).
 //! Checked of answers: one to each request, none to others; what was read, by the [oracle](crate::oracle).
+//! Checked when the engine rests: it wants to be woken later than now, or the next tick does something.
 //! Checked when all is quiet: no request, no I/O, no scratch block, no deadline; units counted in volumes and chunks.
 //!
 //! Not seen: reads that race with writes on a device (they may return either), what a command would have cost a real
@@ -20,6 +21,7 @@ use braid_core::meta::assembly::{Assembly, Step};
 use braid_core::meta::format::{self, NewDevice, NewPool};
 use braid_core::meta::superblock::{self, SLOTS, SUPERBLOCK_SIZE};
 use braid_core::profile::slice;
+use braid_core::queue::config::Config;
 use braid_core::request::{
     Content as Tag, Copy, DeviceOp, Dispatch, Event, Input, IoError, NO_BUF, Op, Output, Request, RequestError,
     ScrubCopy, Segment,
@@ -32,9 +34,7 @@ use crate::disk::{Content, Disk, Model, SECTOR};
 use crate::fault::Faults;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
-
-/// Commands on one device under any scheduler: `max_active` of the published ones, and flushes, which pass them by.
-const DEPTH_MAX: u32 = 1024;
+use crate::watch::{Sent, Watch};
 
 /// How a run ends before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,7 @@ pub enum Crash {
 /// A command on its way.
 struct Running {
     dispatch: Dispatch,
+    sent: Sent,
     content: Content,
     /// When a flush arrived.
     mark: u64,
@@ -110,6 +111,10 @@ pub struct World {
     pub dispatched: Vec<Dispatch>,
     /// Whether `dispatched` is kept.
     pub keep_dispatched: bool,
+    /// Commands take what the model says to the ns, and each completion is a batch of its own.
+    pub exact: bool,
+    /// Requests that ask not to be merged, in a hundred.
+    pub no_merge: u64,
     /// A number that two equal runs share at every moment.
     pub hash: u64,
     /// Events handled.
@@ -120,7 +125,10 @@ pub struct World {
     heap: BinaryHeap<Reverse<(u64, u64, u32)>>,
     order: u64,
     running: BTreeMap<u32, Running>,
-    depth: Vec<u32>,
+    watches: Vec<Watch>,
+    /// Outputs since the last rest, and ticks in vain.
+    outputs: u64,
+    idle_ticks: u32,
     buffers: BTreeMap<u32, Vec<u64>>,
     scratch: BTreeSet<u32>,
     asked: BTreeMap<u64, Asked>,
@@ -150,6 +158,8 @@ impl World {
             done: Vec::new(),
             dispatched: Vec::new(),
             keep_dispatched: false,
+            exact: false,
+            no_merge: 0,
             hash: 0,
             steps: 0,
             wrong: Vec::new(),
@@ -157,7 +167,9 @@ impl World {
             heap: BinaryHeap::new(),
             order: 0,
             running: BTreeMap::new(),
-            depth: Vec::new(),
+            watches: Vec::new(),
+            outputs: 0,
+            idle_ticks: 0,
             buffers: BTreeMap::new(),
             scratch: BTreeSet::new(),
             asked: BTreeMap::new(),
@@ -195,7 +207,6 @@ impl World {
         set: &[(&str, &str)],
     ) -> Result<(), ControlError> {
         self.disks = shapes.iter().map(|s| Disk::new(s.size, s.model)).collect();
-        self.depth = vec![0; shapes.len()];
         let devices = shapes.iter().enumerate().map(|(i, s)| NewDevice {
             uuid: Uuid([i as u8 + 1; 16]),
             path: format!("disk{i}"),
@@ -220,11 +231,6 @@ impl World {
             self.disks[place.device].write(place.offset, &content, true, || true);
         }
         Ok(())
-    }
-
-    /// Takes over disks that were put into place by hand.
-    pub fn adopt_disks(&mut self) {
-        self.depth = vec![0; self.disks.len()];
     }
 
     /// Superblocks of the disks that are there; those without one are left out.
@@ -258,7 +264,11 @@ impl World {
                     self.apart = opened.apart.clone();
                     let mut opening = [0; 16];
                     opening[..8].copy_from_slice(&self.rng.next_u64().to_le_bytes());
-                    self.engine = Some(Engine::new(*opened, Instant(self.now), boot, Uuid(opening)));
+                    let engine = Engine::new(*opened, Instant(self.now), boot, Uuid(opening));
+                    self.watches = (1..engine.pool().device_ids_end() as u32)
+                        .map(|id| Watch::new(DeviceId(id), config_of(&engine, DeviceId(id))))
+                        .collect();
+                    self.engine = Some(engine);
                     // A run begins in November 2023.
                     self.input(Input::Clock { unix_s: 1_700_000_000 + self.now / 1_000_000_000 });
                     self.drain();
@@ -297,7 +307,7 @@ impl World {
             self.boot += 1;
         }
         self.oracle.crash(crash == Crash::Power);
-        self.depth.iter_mut().for_each(|d| *d = 0);
+        self.watches.clear();
         self.buffers.clear();
         self.scratch.clear();
         self.asked.clear();
@@ -332,7 +342,8 @@ impl World {
                 self.oracle.change(tag, volume.0, start, end, |_| 0);
             }
         }
-        let request = Request { tag, client: ClientId(client), volume, op, offset, len, buf, content, no_merge: false };
+        let no_merge = self.no_merge > 0 && self.rng.percent(self.no_merge);
+        let request = Request { tag, client: ClientId(client), volume, op, offset, len, buf, content, no_merge };
         self.asked.insert(tag, Asked { request, op: tag, mark: self.oracle.mark() });
         self.batch.push(Input::Submit(request));
         tag
@@ -369,7 +380,7 @@ impl World {
         self.now = self.now.max(at);
         self.steps += 1;
         // What completes within a moment is one batch, as from a ring.
-        let window = self.now + if self.rng.percent(20) { 200_000 } else { 0 };
+        let window = self.now + if !self.exact && self.rng.percent(20) { 200_000 } else { 0 };
         let mut any = false;
         while let Some(&Reverse((at, _, id))) = self.heap.peek()
             && at <= window
@@ -378,6 +389,9 @@ impl World {
             self.now = self.now.max(at);
             self.complete(IoId(id));
             any = true;
+            if self.exact {
+                break;
+            }
         }
         if !any {
             self.input(Input::Tick);
@@ -451,7 +465,14 @@ impl World {
             Input::Clock { unix_s } => mix(&mut self.hash, *unix_s),
             Input::Tick => mix(&mut self.hash, 4),
         }
+        let is_control = matches!(input, Input::Control { .. });
         self.engine.as_mut().expect("the engine is up").handle(Instant(self.now), input);
+        if is_control {
+            let engine = self.engine.as_ref().expect("the engine is up");
+            for (i, watch) in self.watches.iter_mut().enumerate() {
+                watch.configure(config_of(engine, DeviceId(i as u32 + 1)));
+            }
+        }
     }
 
     /// Hands over the batch and takes what the engine wants, up to idle.
@@ -461,6 +482,7 @@ impl World {
         }
         loop {
             let output = self.engine.as_mut().expect("the engine is up").poll(Instant(self.now));
+            self.outputs += 1;
             match output {
                 Output::Issue(dispatch) => self.issue(dispatch),
                 Output::Copy(copy) => self.copy(copy),
@@ -483,10 +505,19 @@ impl World {
                 }
                 Output::Idle { until } => {
                     self.wake = until.map(|at| at.0);
-                    return;
+                    return self.rest();
                 }
             }
         }
+    }
+
+    fn rest(&mut self) {
+        let engine = self.engine.as_ref().expect("the engine is up");
+        self.watches.iter_mut().for_each(|watch| watch.rest(engine, self.wake.is_some()));
+        let in_vain = self.outputs == 1 && self.wake.is_some_and(|at| at <= self.now);
+        self.idle_ticks = if in_vain { self.idle_ticks + 1 } else { 0 };
+        assert!(self.idle_ticks < 3, "it wants to be woken at {:?}, and then does nothing", self.wake);
+        self.outputs = 0;
     }
 
     fn memory(&mut self, range: BufRange) -> &mut [u64] {
@@ -558,35 +589,40 @@ impl World {
         };
         [u64::from(id.0), u64::from(device.0), kind, offset, len].iter().for_each(|&n| mix(&mut self.hash, n));
         let i = device.index() - 1;
-        let content = self.check(dispatch);
+        let (content, sent) = self.check(dispatch);
         if self.keep_dispatched {
             self.dispatched.push(dispatch);
         }
-        self.depth[i] += 1;
-        assert!(self.depth[i] <= DEPTH_MAX, "too many commands on device {device}");
         let fails = if self.faults.is_absent(device.0, self.now) {
             Some(IoError::Gone)
         } else {
             self.faults.strike(device.0, op, offset, len, &mut self.rng)
         };
         let factor = self.faults.factor(device.0, self.now);
-        let done = self.disks[i].serve(self.now, offset, len, op == DeviceOp::Flush, factor);
-        let jitter = self.rng.below(2_000);
-        self.order += 1;
-        self.heap.push(Reverse((done + jitter, self.order, id.0)));
-        let running = Running { dispatch, content, mark: self.disks[i].mark(), fails };
+        let began = self.disks[i].arrive(self.now, (id.0, offset, len), op == DeviceOp::Flush, factor);
+        self.schedule(began);
+        let running = Running { dispatch, sent, content, mark: self.disks[i].mark(), fails };
         assert!(self.running.insert(id.0, running).is_none(), "I/O {id} is under way already");
     }
 
+    /// A disk began with a command.
+    fn schedule(&mut self, began: Option<(u32, u64)>) {
+        let Some((id, done)) = began else { return };
+        let jitter = if self.exact { 0 } else { self.rng.below(2_000) };
+        self.order += 1;
+        self.heap.push(Reverse((done + jitter, self.order, id)));
+    }
+
     /// What a command carries; panics when it should not be.
-    fn check(&mut self, dispatch: Dispatch) -> Content {
+    fn check(&mut self, dispatch: Dispatch) -> (Content, Sent) {
         let Dispatch { id, device, op, offset, len } = dispatch;
         let engine = self.engine.as_ref().expect("the engine is up");
         let pool = engine.pool();
         let member = pool.device(device).expect("a member");
         assert_eq!(member.state, DeviceState::Online, "{dispatch:?} to a member that is not online");
+        let (class, watch) = (engine.class_of(id), &mut self.watches[device.index() - 1]);
         if op == DeviceOp::Flush {
-            return Content::new();
+            return (Content::new(), watch.send(dispatch, class, 1, 0, 0));
         }
         let end = offset + len;
         assert!(len > 0 && offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK) && end <= member.size);
@@ -609,9 +645,9 @@ impl World {
         }
         let mut content = Content::new();
         let mut at = offset;
-        let mut segments = 0;
+        let (mut members, mut gaps, mut gap_max, mut wants_alone) = (0, 0, 0, false);
         for segment in engine.segments(id) {
-            segments += 1;
+            members += u64::from(!matches!(segment, Segment::Gap(_)));
             match segment {
                 Segment::Record(bytes) => {
                     let in_slot = SLOTS.contains(&at) && bytes.len() as u64 == SUPERBLOCK_SIZE;
@@ -625,6 +661,7 @@ impl World {
                     // A scrub reads the pool's own pages into memory like everything else.
                     let is_there = within(at, len, false) || !is_write && within(at, len, true);
                     assert!(at >= RESERVED && is_there, "payload at {at} of device {device}");
+                    wants_alone |= self.asked.get(&range.buf.0.into()).is_some_and(|asked| asked.request.no_merge);
                     let memory = &self.buffers[&range.buf.0];
                     let from = (u64::from(range.offset) / SECTOR) as usize;
                     if is_write {
@@ -633,23 +670,28 @@ impl World {
                     at += len;
                 }
                 Segment::Gap(len) => {
-                    assert!(!is_write && at >= RESERVED, "a gap of {len} in {dispatch:?}");
+                    assert!(!is_write && at > offset && len > 0, "a gap of {len} in {dispatch:?}");
+                    (gaps, gap_max) = (gaps + len, gap_max.max(len));
                     at += len;
                 }
             }
         }
         match op {
             DeviceOp::Read | DeviceOp::Write { .. } => assert_eq!(at, end, "segments of {dispatch:?}"),
-            _ => assert!(segments == 0 && within(offset, len, false), "{dispatch:?}"),
+            _ => assert!(members == 0 && within(offset, len, false), "{dispatch:?}"),
         }
-        content
+        assert!(members < 2 || !wants_alone, "{dispatch:?} has one that asked to be alone");
+        (content, watch.send(dispatch, class, members.max(1), gaps, gap_max))
     }
 
     fn complete(&mut self, id: IoId) {
-        let Running { dispatch, content, mark, mut fails } = self.running.remove(&id.0).expect("it is under way");
+        let Running { dispatch, sent, content, mark, mut fails } = self.running.remove(&id.0).expect("it is under way");
         let Dispatch { device, op, offset, len, .. } = dispatch;
         let i = device.index() - 1;
-        self.depth[i] -= 1;
+        self.watches[i].complete(&sent);
+        let factor = self.faults.factor(device.0, self.now);
+        let began = self.disks[i].next(self.now, factor);
+        self.schedule(began);
         if self.faults.is_absent(device.0, self.now) {
             fails = Some(IoError::Gone);
         }
@@ -703,6 +745,7 @@ impl World {
         assert!(self.scratch.is_empty() && self.buffers.is_empty(), "memory is left over");
         let engine = self.engine();
         assert!(engine.is_quiet() && engine.in_flight() == 0, "{} requests", engine.in_flight());
+        self.watches.iter().for_each(|watch| watch.check_quiet(engine));
         if !counts {
             return;
         }
@@ -808,6 +851,13 @@ impl World {
         let chunks = self.engine().pool().chunks().filter(|c| c.kind == kind);
         chunks.map(|c| (c.id, c.columns.iter().map(|col| col.device).collect())).collect()
     }
+}
+
+/// What the queue of a member goes by.
+fn config_of(engine: &Engine, device: DeviceId) -> Config {
+    let pool = engine.pool();
+    let config = pool.device(device).and_then(|device| device.queue_config(&pool.properties.queue).ok());
+    config.unwrap_or_default()
 }
 
 fn stamp(tag: u64, sector: u64) -> u64 {

@@ -8,6 +8,7 @@ use crate::meta::journal::Lsn;
 use crate::meta::record::Record;
 use crate::profile::slice;
 use crate::queue::{CopySet, Io, Owner};
+use crate::read_policy::stream::Place;
 use crate::read_policy::{Ask, Candidate, Verdict};
 use crate::request::{Content, Copy, DeviceOp, IoError, NO_BUF, Op, Output, Request, RequestError};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, DeviceId, UNIT, VolumeId, round_down, round_up};
@@ -105,7 +106,11 @@ impl Engine {
             *candidate = Candidate { index: i, device: column.device, offset, verdict };
         }
         let ask = Ask { client: self.requests[id].request.client, offset: set.offset };
-        let Some(choice) = selector.choose(self.now, &ask, &candidates[..copies], views) else { return false };
+        let place = Place { chunk: set.chunk, first: set.first, offset: set.offset };
+        let run = (place, buf.len.into());
+        let Some(choice) = selector.choose_in_stream(self.now, &ask, run, &candidates[..copies], views) else {
+            return false;
+        };
         let column = columns[choice.index];
         set.copy = choice.index as u8;
         set.tried |= 1 << choice.index;

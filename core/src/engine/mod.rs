@@ -35,7 +35,9 @@ use crate::meta::assembly::Opened;
 use crate::meta::journal::{Journal, Lsn};
 use crate::meta::record::Record;
 use crate::pool::Pool;
+use crate::queue::class::Class;
 use crate::queue::config::Config;
+use crate::queue::stats::QueueStats;
 use crate::queue::{CopySet, Departure, DeviceQueue, Io, Owner};
 use crate::range_lock::RangeLock;
 use crate::read_policy::{DeviceView, Selector};
@@ -242,6 +244,23 @@ impl Engine {
     /// The I/Os of a command, in device order.
     fn command(&self, id: IoId) -> impl Iterator<Item = &Io> {
         core::iter::successors(Some(&self.ios[id.0]), |io| io.next.map(|next| &self.ios[next.0]))
+    }
+
+    /// The class that a command in flight counts against; flushes count against none, whatever this says.
+    pub fn class_of(&self, id: IoId) -> Class {
+        self.ios[id.0].charged
+    }
+
+    /// What a member's queue has and had, by class; `None` for a stranger. The same as in the
+    /// [report](Self::report), without a copy.
+    pub fn queue_stats(&self, device: DeviceId) -> Option<&QueueStats> {
+        self.queues.get(device.index()).map(|queue| &*queue.stats)
+    }
+
+    /// For the laboratory: how much of a run a read policy is asked about at once, see [`crate::read_policy::stream`]; 0
+    /// asks for every piece.
+    pub fn set_stream_window(&mut self, bytes: u64) {
+        self.selector.set_stream_window(bytes);
     }
 
     /// Requests not yet answered.

@@ -101,7 +101,10 @@ impl Assembly {
                 return Err(format!("two devices say they are device {} of pool {:?}", sb.device, sb.name));
             }
         }
-        let newest = found.iter().max_by_key(|sb| (sb.generation, core::cmp::Reverse(sb.device))).cloned();
+        // Where a power cut undid a checkpoint on some members and they went on without the rest, two sides have the same
+        // generation: more members stand behind the one that went on.
+        let behind = |sb: &Superblock| found.iter().filter(|other| sb.descends_from(other)).count();
+        let newest = found.iter().max_by_key(|sb| (sb.generation, behind(sb), core::cmp::Reverse(sb.device))).cloned();
         let superblock = newest.ok_or_else(|| String::from("no member of the pool was found"))?;
         check_runs(&superblock, &superblock.root)
             .map_err(|pages| format!("the root of pool {:?} is said to have {pages} pages", superblock.name))?;

@@ -28,6 +28,9 @@
 //! Copies that share a device (`dup`) are no choice: the first eligible one in stripe order is read and no policy is
 //! asked. Source: Linux `fs/btrfs/volumes.c`, where only the mirrors consult the policy.
 //!
+//! Policies are asked once a *window*, see [`stream`]: a client's run of small reads stays where it began, whatever the
+//! policy, so that the queues can join it. `latency` minds streams itself and is asked for every read.
+//!
 //! After a failed read the published order is "the next copy, cyclically"; braid's own policies and `zfs` rank what
 //! remains.
 //!
@@ -38,6 +41,7 @@ pub mod mirror;
 pub mod published;
 pub mod rotation;
 mod setting;
+pub mod stream;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -51,6 +55,7 @@ pub use view::{DeviceView, Window};
 use crate::units::{ClientId, DeviceId, Instant};
 use published::ZeroAverage;
 use rotation::{ByteRotation, CountRotation};
+use stream::{Place, Streams};
 
 /// One copy of the bytes, in stripe order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +114,8 @@ pub enum Reason {
     Fastest,
     /// `latency`, `queue`: the device's line ends exactly where this read starts.
     Sequential,
+    /// It continues a client's run, within the window that is not asked about again.
+    Window,
     /// `latency`: neglected for so long that looking again is cheap.
     Probe,
     /// `queue`: fewest in flight.
@@ -139,11 +146,12 @@ pub enum Reason {
 
 impl Reason {
     /// All, in the order of the documentation.
-    pub const ALL: [Reason; 17] = [
+    pub const ALL: [Reason; 18] = [
         Reason::OnlyCopy,
         Reason::SameDevice,
         Reason::Fastest,
         Reason::Sequential,
+        Reason::Window,
         Reason::Probe,
         Reason::FewestInFlight,
         Reason::Pid,
@@ -166,6 +174,7 @@ impl Reason {
             Reason::SameDevice => "same-device",
             Reason::Fastest => "fastest",
             Reason::Sequential => "sequential",
+            Reason::Window => "window",
             Reason::Probe => "probe",
             Reason::FewestInFlight => "fewest-in-flight",
             Reason::Pid => "pid",
@@ -193,6 +202,7 @@ pub struct Selector {
     bytes: ByteRotation,
     /// What the neglected could have cost already, for `latency`.
     credits: latency::Credits,
+    streams: Streams,
     counts: [u64; Reason::ALL.len()],
 }
 
@@ -215,6 +225,7 @@ impl Selector {
         if changed {
             self.policy = policy;
             self.credits = latency::Credits::default();
+            self.streams.forget();
         }
         changed
     }
@@ -231,6 +242,43 @@ impl Selector {
         let (position, reason) = self.decide(now, ask, Field { candidates, views })?;
         self.counts[reason as usize] += 1;
         Some(Choice { index: candidates[position].index, reason })
+    }
+
+    /// As [`choose`](Self::choose), unless the read continues a run of `ask.client` within its window: then the copy of
+    /// the run, if it can still be read. `place` is where the read starts, the same for all copies; it has `len` bytes.
+    pub fn choose_in_stream(
+        &mut self,
+        now: Instant,
+        ask: &Ask,
+        (place, len): (Place, u64),
+        candidates: &[Candidate],
+        views: &[DeviceView],
+    ) -> Option<Choice> {
+        let tried = candidates.iter().any(|candidate| candidate.verdict == Verdict::AlreadyTried);
+        let is_choice = candidates.iter().any(|candidate| candidate.device != candidates[0].device);
+        if !is_choice || tried || self.policy == ReadPolicy::Latency {
+            return self.choose(now, ask, candidates, views);
+        }
+        let field = Field { candidates, views };
+        let run = self.streams.take(ask.client, place, len);
+        let stays = run.filter(|&(index, _)| {
+            (0..candidates.len()).any(|at| candidates[at].index == index && field.is_eligible(at))
+        });
+        let (choice, run) = match stays {
+            Some((index, run)) => {
+                self.counts[Reason::Window as usize] += 1;
+                (Choice { index, reason: Reason::Window }, run)
+            }
+            None => (self.choose(now, ask, candidates, views)?, 0),
+        };
+        self.streams.put(ask.client, place, len, choice.index, run);
+        Some(choice)
+    }
+
+    /// Bytes of a run that a policy is asked about once; 0 asks for every read, as the laboratory does to show what the
+    /// published policies cost that way.
+    pub fn set_stream_window(&mut self, bytes: u64) {
+        self.streams.set_window(bytes);
     }
 
     /// A read was handed to a device, whatever it was for: `round-robin` counts its bytes while it is in force.

@@ -71,6 +71,7 @@ impl Entry {
             action: Some(action),
         };
         PoolStatus {
+            scrub: Default::default(),
             name: name.clone(),
             uuid: uuid.clone(),
             state: PoolState::Unavailable,

@@ -126,7 +126,6 @@ fn opening_hostile_images_ends_in_a_pool_or_a_sentence() {
         let mut world = World::new(1);
         world.disks = good.clone();
         world.faults = faults.clone();
-        world.adopt_disks();
         let sb = world.superblocks().remove(0);
         let put = |world: &mut World, disk: usize, at: u64, bytes: &[u8]| {
             let mut content = Content::new();

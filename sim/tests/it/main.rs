@@ -1,8 +1,10 @@
 //! The engine in a pretended world. A failing seed prints the command that runs it again.
 
 mod apart;
+mod background;
 mod damage;
 mod full;
+mod queues;
 mod scenarios;
 mod scrub;
 

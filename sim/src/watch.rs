@@ -1,0 +1,207 @@
+//! What the queue of one member may send, counted from outside.
+//!
+//! ```text
+//!   per command   depth, class, size, buffers, boundary, gaps      against the settings in force
+//!   per batch     what the queue says it has on the device         against what was sent
+//!                 somebody waits and nothing is on the device      somebody has to be woken
+//!   when quiet    nothing waits, nothing is active                 sums against what completed
+//! ```
+//!
+//! Settings change under load. What left in the batch of the change may go by either; what an earlier scheduler sent is
+//! not counted by the next one; and what was joined under other bounds stays joined, so that sizes are looked at again
+//! once nobody waited at the end of a batch.
+
+use braid_core::Engine;
+use braid_core::queue::class::Class;
+use braid_core::queue::config::{BudgetName, Config, SchedulerName};
+use braid_core::queue::stats::QueueStats;
+use braid_core::request::{DeviceOp, Dispatch};
+use braid_core::units::DeviceId;
+
+/// A command as it was sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// What.
+    pub dispatch: Dispatch,
+    /// Whom it counts against.
+    pub class: Class,
+    /// I/Os.
+    pub members: u64,
+    /// Bytes between them.
+    pub gaps: u64,
+    /// The longest gap.
+    pub gap_max: u64,
+    /// Which scheduler sent it.
+    era: u32,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    device: DeviceId,
+    config: Config,
+    /// What was in force at the beginning of the batch.
+    before: Config,
+    /// Joined commands may still be of other bounds.
+    mixed: bool,
+    era: u32,
+    /// Commands on the device that the present scheduler sent.
+    own: [u32; Class::COUNT],
+    /// Those of the ones before.
+    earlier: u32,
+    sent: u64,
+    members_sent: u64,
+    members_done: u64,
+    bytes_done: u64,
+}
+
+impl Watch {
+    /// An idle device.
+    pub fn new(device: DeviceId, config: Config) -> Watch {
+        Watch {
+            device,
+            before: config.clone(),
+            config,
+            mixed: false,
+            era: 0,
+            own: [0; Class::COUNT],
+            earlier: 0,
+            sent: 0,
+            members_sent: 0,
+            members_done: 0,
+            bytes_done: 0,
+        }
+    }
+
+    /// Other settings, maybe.
+    pub fn configure(&mut self, config: Config) {
+        if config == self.config {
+            return;
+        }
+        self.mixed = true;
+        if family(&config) != family(&self.config) {
+            self.era += 1;
+            self.earlier += self.own.iter().sum::<u32>();
+            self.own = [0; Class::COUNT];
+        }
+        self.config = config;
+    }
+
+    /// A command leaves; panics when it may not.
+    pub fn send(&mut self, dispatch: Dispatch, class: Class, members: u64, gaps: u64, gap_max: u64) -> Sent {
+        let sent = Sent { dispatch, class, members, gaps, gap_max, era: self.era };
+        if dispatch.op == DeviceOp::Flush {
+            return sent;
+        }
+        assert_eq!(class, class.fitting(dispatch.op), "a class that {dispatch:?} cannot have");
+        let (own, all) = (self.own[class.index()], self.own.iter().sum::<u32>());
+        let most = |of: fn(&Config, Class) -> u32| of(&self.config, class).max(of(&self.before, class));
+        assert!(all < most(depth), "{all} are on the device: {dispatch:?}; {:?}", self.config);
+        assert!(own < most(class_max), "{own} of {class:?} are on the device: {dispatch:?}; {:?}", self.config);
+        if members > 1 && !self.mixed {
+            self.check_bounds(&sent);
+        }
+        self.own[class.index()] += 1;
+        self.sent += 1;
+        self.members_sent += members;
+        sent
+    }
+
+    fn check_bounds(&self, sent: &Sent) {
+        let Sent { dispatch, members, gaps, gap_max, .. } = *sent;
+        let Config { limits, .. } = &self.config;
+        let why = || format!("{members} I/Os in {dispatch:?}; {:?}", self.config);
+        let (bytes, segments, boundary, gap) = match self.config.scheduler {
+            SchedulerName::Braid => {
+                let bytes = self.config.max_request.min(limits.aggregation_limit());
+                (bytes, limits.max_segments(), self.config.boundary, 0)
+            }
+            SchedulerName::Zfs(_) => (limits.aggregation_limit(), limits.max_segments(), 0, limits.read_gap_limit()),
+            SchedulerName::BlkMq(_) => {
+                let bounds = self.config.bounds();
+                (bounds.max_bytes, bounds.max_segments, bounds.boundary, 0)
+            }
+        };
+        assert!(dispatch.len <= bytes && members <= segments.into(), "{}", why());
+        assert!(gap_max <= gap && (gaps == 0 || dispatch.op == DeviceOp::Read), "a gap of {gap_max}: {}", why());
+        let last = dispatch.offset + dispatch.len - 1;
+        assert!(boundary == 0 || dispatch.offset / boundary == last / boundary, "over a boundary: {}", why());
+    }
+
+    /// It came back.
+    pub fn complete(&mut self, sent: &Sent) {
+        if sent.dispatch.op == DeviceOp::Flush {
+            return;
+        }
+        match sent.era == self.era {
+            true => self.own[sent.class.index()] -= 1,
+            false => self.earlier -= 1,
+        }
+        self.members_done += sent.members;
+        self.bytes_done += sent.dispatch.len - sent.gaps;
+    }
+
+    /// The engine rests; `wakes` says that it asked to be woken.
+    pub fn rest(&mut self, engine: &Engine, wakes: bool) {
+        self.before = self.config.clone();
+        let stats = engine.queue_stats(self.device).expect("a member has a queue");
+        let sum = |of: fn(&braid_core::queue::stats::ClassStats) -> u32| stats.classes.iter().map(of).sum::<u32>();
+        let (queued, active, commands) = (sum(|c| c.queued), sum(|c| c.active), sum(|c| c.commands));
+        let here = self.own.iter().sum::<u32>() + self.earlier;
+        assert_eq!(commands, here, "commands on device {}", self.device);
+        assert_eq!(u64::from(active), self.members_sent - self.members_done, "I/Os on device {}", self.device);
+        // Of an earlier scheduler nobody tells the present one: it must not wait for that.
+        let own = self.own.iter().sum::<u32>();
+        assert!(
+            queued == 0 || own > 0 || wakes,
+            "device {} is idle, and {queued} wait: {:?}",
+            self.device,
+            self.config
+        );
+        self.mixed &= queued > 0;
+    }
+
+    /// All is quiet.
+    pub fn check_quiet(&self, engine: &Engine) {
+        let QueueStats { classes } = engine.queue_stats(self.device).expect("a member has a queue");
+        for (class, c) in Class::ALL.iter().zip(classes) {
+            assert_eq!((c.queued, c.active, c.commands), (0, 0, 0), "{class:?} of device {}", self.device);
+            assert_eq!((c.device_ns.count(), c.total_ns.count()), (c.ios, c.ios));
+            // What was withdrawn when the device vanished never left.
+            assert!(c.size_before.count() >= c.ios && c.queue_ns.count() == c.ios);
+        }
+        let sum = |of: fn(&braid_core::queue::stats::ClassStats) -> u64| classes.iter().map(of).sum::<u64>();
+        assert_eq!(sum(|c| c.ios), self.members_done, "I/Os of device {}", self.device);
+        assert_eq!(sum(|c| c.bytes), self.bytes_done, "bytes of device {}", self.device);
+        assert_eq!(sum(|c| c.size_after.count()), self.sent, "commands of device {}", self.device);
+        assert_eq!((self.own, self.earlier), ([0; Class::COUNT], 0));
+    }
+}
+
+/// Schedulers that hand over to each other what they have in flight.
+fn family(config: &Config) -> u8 {
+    match config.scheduler {
+        SchedulerName::Braid => 0,
+        SchedulerName::Zfs(_) => 1,
+        SchedulerName::BlkMq(_) => 2,
+    }
+}
+
+/// Commands on the device, flushes aside.
+fn depth(config: &Config, _: Class) -> u32 {
+    let depth = match config.scheduler {
+        SchedulerName::Braid | SchedulerName::Zfs(_) => config.limits.max_active(),
+        SchedulerName::BlkMq(which) => config.queue_depth.min(config.blk_mq(which).nr_requests()),
+    };
+    match config.budget {
+        BudgetName::Fixed(n) => depth.min(n),
+        BudgetName::Off | BudgetName::Auto => depth,
+    }
+}
+
+fn class_max(config: &Config, class: Class) -> u32 {
+    match config.scheduler {
+        SchedulerName::Braid | SchedulerName::Zfs(_) => config.limits.class(class).max,
+        SchedulerName::BlkMq(_) => u32::MAX,
+    }
+}

@@ -1,0 +1,268 @@
+//! What the queues do for an engine that serves: published numbers again, and what merging survives.
+
+use braid_core::Profile;
+use braid_core::control::{Command, VolumeClass};
+use braid_core::queue::class::Class;
+use braid_core::queue::stats::Histogram;
+use braid_core::request::{Content, DeviceOp, Op};
+use braid_core::stripe::{Stack, Target, replay};
+use braid_core::units::{DeviceId, GIB, KIB, MIB, VolumeId};
+use braid_sim::disk::Model;
+use braid_sim::fault::{Fault, Trouble};
+use braid_sim::world::Shape;
+use braid_sim::{Rng, World};
+
+const WRITE: Op = Op::Write { fua: false };
+const SECOND: u64 = 1_000_000_000;
+const BLOCK: u64 = 4 * KIB;
+
+type Settings<'a> = &'a [(&'a str, &'a str)];
+
+fn set(world: &mut World, settings: Settings<'_>) {
+    for (name, value) in settings {
+        let command = Command::Set { name: name.to_string(), value: value.to_string() };
+        world.control(command).unwrap_or_else(|why| panic!("{name}={value}: {why:?}"));
+    }
+}
+
+/// A pool whose volume is written from end to end.
+fn written(model: Model, class: &'static str, devices: usize, profile: Profile, bytes: u64) -> (World, VolumeId) {
+    let shape = Shape { size: 2 * bytes + 256 * MIB, model, class };
+    let mut world = World::with_pool(1, &vec![shape; devices], profile, profile.system(), &[]);
+    let v = world.volume("v", bytes, VolumeClass::Auto);
+    for at in (0..bytes).step_by(MIB as usize) {
+        world.submit(0, v, WRITE, at, MIB, Content::Unsaid);
+        if at / MIB % 64 == 63 {
+            world.run_until_answered();
+        }
+    }
+    world.run_until_answered();
+    world.control(Command::Checkpoint).unwrap();
+    world.run_until_quiet();
+    world.answers.clear();
+    (world, v)
+}
+
+/// A client that keeps so many requests of 4 KiB outstanding and submits again, one by one, what was answered.
+struct Load {
+    op: Op,
+    depth: u64,
+    random: bool,
+}
+
+const SEQUENTIAL: Load = Load { op: Op::Read, depth: 128, random: false };
+
+impl Load {
+    /// Requests answered in `ns` after a time to warm up; with the moment of the last answer.
+    fn run(&self, world: &mut World, v: VolumeId, bytes: u64, warm: u64, ns: u64) -> (u64, u64) {
+        let (mut rng, mut next) = (Rng::new(3), 0);
+        let start = world.now();
+        let mut submit = |world: &mut World| {
+            let place = if self.random { rng.below(bytes / BLOCK) } else { next % (bytes / BLOCK) };
+            next += 1;
+            world.submit(0, v, self.op, place * BLOCK, BLOCK, Content::Unsaid);
+            world.drain();
+        };
+        (0..self.depth).for_each(|_| submit(world));
+        let (mut answered, mut last) = (0, 0);
+        while world.now() < start + warm + ns {
+            assert!(world.step());
+            for answer in std::mem::take(&mut world.answers) {
+                assert_eq!(answer.result, Ok(()));
+                answered += u64::from(world.now() >= start + warm);
+                last = world.now() - start;
+                submit(world);
+            }
+        }
+        world.run_until_answered();
+        world.answers.clear();
+        assert!(world.wrong.is_empty(), "{:?}", world.wrong);
+        (answered, last)
+    }
+}
+
+/// What a load gets on one device of this model under these settings.
+fn rate(model: Model, settings: Settings<'_>, load: &Load) -> (u64, u64) {
+    const BYTES: u64 = 32 * MIB;
+    let (mut world, v) = written(model, "net", 1, Profile::Single, BYTES);
+    set(&mut world, settings);
+    world.run_until_quiet();
+    world.exact = true;
+    // A search of `auto` takes some thousand commands.
+    let warm = if load.depth == 1 { 0 } else { 128 * model.shared_ns.max(10_000) * 200 };
+    load.run(&mut world, v, BYTES, warm, SECOND / 4)
+}
+
+const NONE: Settings<'_> = &[("scheduler", "none"), ("budget", "off")];
+const NONE_64: Settings<'_> = &[("scheduler", "none"), ("budget", "64")];
+const OFF: Settings<'_> = &[("budget", "off")];
+const AUTO: Settings<'_> = &[("budget", "auto")];
+
+#[test]
+fn budgets_of_a_device_with_a_price_per_command() {
+    for op in [Op::Read, WRITE] {
+        let load = Load { op, ..SEQUENTIAL };
+        for (model, auto_min) in [(Model::SERVERS, 190), (Model::CLUSTER, 400)] {
+            let base = rate(model, NONE, &load).0;
+            let gain = |settings| rate(model, settings, &load).0 * 100 / base;
+            let (braid, fixed, auto) = (gain(OFF), gain(NONE_64), gain(AUTO));
+            println!("{op:?}: base {base}, braid {braid} %, none budget=64 {fixed} %, braid budget=auto {auto} %");
+            assert_eq!(braid, 100, "without a budget nothing waits, and so nothing joins");
+            assert!((190..=200).contains(&fixed), "{op:?}: {fixed} %; posted were 193 % of reads");
+            assert!(auto >= auto_min, "{op:?}: {auto} %");
+        }
+    }
+}
+
+#[test]
+fn budgets_leave_random_load_alone() {
+    let load = Load { random: true, ..SEQUENTIAL };
+    for model in [Model::SERVERS, Model::CLUSTER] {
+        for (off, on) in [(NONE, NONE_64), (OFF, AUTO)] {
+            let (base, kept) = (rate(model, off, &load).0, rate(model, on, &load).0);
+            assert!(kept * 100 >= base * 98 && kept * 100 <= base * 102, "{on:?}: {kept} of {base}");
+        }
+    }
+}
+
+#[test]
+fn at_depth_1_budgets_change_nothing_at_all() {
+    for random in [false, true] {
+        for op in [Op::Read, WRITE] {
+            let load = Load { op, depth: 1, random };
+            let base = rate(Model::CLUSTER, NONE, &load);
+            for settings in [NONE_64, OFF, AUTO] {
+                assert_eq!(rate(Model::CLUSTER, settings, &load), base, "{settings:?}");
+            }
+        }
+    }
+}
+
+/// What the budget holds goes at the bound of its wait, although nothing completes: the engine has to be woken for it.
+#[test]
+fn a_held_run_goes_at_its_bound_beside_a_device_that_is_stuck() {
+    const BYTES: u64 = 32 * MIB;
+    let (mut world, v) = written(Model::CLUSTER, "net", 1, Profile::Single, BYTES);
+    world.exact = true;
+    SEQUENTIAL.run(&mut world, v, BYTES, 3 * SECOND, SECOND / 4);
+    let held = |world: &World| {
+        let reasons = world.engine().report().devices[0].queue.reasons.clone();
+        reasons.into_iter().find(|(name, _)| *name == "held_by_budget").expect("a reason").1
+    };
+    let waits = |world: &World| {
+        let stats = world.engine().queue_stats(DeviceId(1)).unwrap();
+        stats.classes[Class::SyncRead.index()].queue_ns
+    };
+    let (held_before, before) = (held(&world), waits(&world));
+    let (device, since) = (1, world.now());
+    world.faults.0.push(Fault { device, trouble: Trouble::Slow { since, until: u64::MAX, factor: 1000 } });
+    for block in 0..64 {
+        world.submit(0, v, Op::Read, block * BLOCK, BLOCK, Content::Unsaid);
+        world.drain();
+    }
+    world.run_until_answered();
+    let after = waits(&world);
+    assert!(held(&world) > held_before, "it held somebody");
+    assert_eq!(after.count() - before.count(), 64);
+    // The bound is 300 us, and the bucket above it ends at 524 us; the device took most of a second.
+    let beyond = |h: &Histogram| h.counts[Histogram::bucket_of(524_288) + 1..].iter().sum::<u64>();
+    assert_eq!(beyond(&after), beyond(&before));
+}
+
+/// Commands for the payload of an operation, and their bytes.
+fn commands(world: &World, op: Op) -> (u64, u64) {
+    let wanted = |o: DeviceOp| match op {
+        Op::Read => o == DeviceOp::Read,
+        _ => matches!(o, DeviceOp::Write { .. }),
+    };
+    let sizes = || world.dispatched.iter().filter(|d| wanted(d.op)).map(|d| d.len);
+    (sizes().count() as u64, sizes().sum())
+}
+
+/// The whole volume in requests of `size`, `batch` of them at a time.
+fn in_batches(world: &mut World, v: VolumeId, op: Op, bytes: u64, size: u64, batch: u64) -> (u64, u64) {
+    world.run_until_quiet();
+    world.dispatched.clear();
+    world.keep_dispatched = true;
+    for first in (0..bytes).step_by((size * batch) as usize) {
+        for at in (first..bytes.min(first + size * batch)).step_by(size as usize) {
+            world.submit(0, v, op, at, size, Content::Unsaid);
+        }
+        world.run_until_answered();
+        assert!(world.answers.drain(..).all(|a| a.result.is_ok()));
+    }
+    world.keep_dispatched = false;
+    assert!(world.wrong.is_empty(), "{:?}", world.wrong);
+    commands(world, op)
+}
+
+#[test]
+fn batches_of_1024_are_commands_of_4_mib() {
+    // The published case, and the others on an eighth of it.
+    let rows = [("braid", Op::Read, GIB), ("braid", WRITE, GIB / 8), ("none", Op::Read, GIB / 8)];
+    for (scheduler, op, bytes) in rows.into_iter().chain([("none", WRITE, GIB / 8), ("deadline", Op::Read, GIB / 8)]) {
+        let (mut world, v) = written(Model::CLUSTER, "net", 1, Profile::Single, bytes);
+        // The chunks of a pool do not begin at multiples of 4 MiB of the device, as objects of an image do.
+        let settings = [("max_request", "4M"), ("max_segments", "1024"), ("boundary", "0")];
+        set(&mut world, &[("scheduler", scheduler)]);
+        set(&mut world, &settings);
+        let (commands, moved) = in_batches(&mut world, v, op, bytes, BLOCK, 1024);
+        let published = 252 * bytes / GIB..=260 * bytes / GIB + 1;
+        assert!(published.contains(&commands) && moved >= bytes, "{scheduler} {op:?}: {commands} of {moved}");
+    }
+}
+
+/// Reads of 4 KiB, one after the other, and how many commands they become: policies differ in when they turn to the
+/// other mirror, and none of them may turn within a window.
+#[test]
+fn a_stream_stays_on_one_mirror_for_a_window_under_every_policy() {
+    const BYTES: u64 = 16 * MIB;
+    let policies = ["latency", "queue", "pid", "latency-2021", "latency-2024", "device", "devid:2"];
+    let rotations = ["round-robin", "round-robin:4096", "zfs", "roundrobin-v3"];
+    for (a, b) in [(Model::SSD, Model::SSD), (Model::HDD, Model::HDD), (Model::HDD, Model::NVME)] {
+        let shape = |model| Shape { size: 2 * BYTES + 256 * MIB, model, class: "ssd" };
+        let mut world = World::with_pool(1, &[shape(a), shape(b)], Profile::Raid1, Profile::Raid1, &[]);
+        let v = world.volume("v", BYTES, VolumeClass::Auto);
+        in_batches(&mut world, v, WRITE, BYTES, BLOCK, 256);
+        // Again, now that every place is known: one command a batch on each mirror.
+        let (writes, bytes) = in_batches(&mut world, v, WRITE, BYTES, BLOCK, 256);
+        assert!(bytes == 2 * BYTES && writes <= 2 * BYTES / MIB + 2, "writes join as reads do: {writes}");
+        for policy in policies.into_iter().chain(rotations) {
+            set(&mut world, &[("read_policy", policy)]);
+            let (commands, bytes) = in_batches(&mut world, v, Op::Read, BYTES, BLOCK, 256);
+            // One turn in each 256 KiB, and a probe or two.
+            assert!(bytes == BYTES && commands <= 4 * BYTES / MIB + 4, "{policy}: {commands} commands");
+        }
+        // Asked for each piece of 4 KiB, which is how the published amplification comes about: 256 commands a MiB.
+        for policy in ["round-robin:4096", "roundrobin-v3"] {
+            set(&mut world, &[("read_policy", policy)]);
+            world.engine.as_mut().unwrap().set_stream_window(0);
+            let (commands, _) = in_batches(&mut world, v, Op::Read, BYTES, BLOCK, 256);
+            assert_eq!(commands, BYTES / BLOCK, "{policy}");
+        }
+    }
+}
+
+/// `003_dm_stripe_map_calls.csv` is replayed by `braid_core::stripe`; here is what braid does in its place: raid0 of
+/// eight devices in strips of 64 KiB, and batches of 1 MiB.
+#[test]
+fn striped_records_need_no_more_commands_than_strips() {
+    const BYTES: u64 = 64 * MIB;
+    let published = [(4, 1048576), (8, 524288), (16, 262144), (32, 131072), (64, 65536), (128, 65536), (256, 65536)];
+    let target = Target::parse(0, (2048 * MIB) / 512, "8 128 a 0 b 0 c 0 d 0 e 0 f 0 g 0 h 0").unwrap();
+    let stack = Stack { queue_max: 2048, page: 4096, callback: true, below: None };
+    let (mut world, v) = written(Model::SSD, "ssd", 8, Profile::Raid0, BYTES);
+    for (kib, data_maps) in published {
+        let dm = replay(&target, 2, 2048 * MIB, kib * KIB, &stack);
+        assert_eq!((dm.map_calls, dm.merge_calls), (data_maps + 16, 1048576), "{kib} KiB");
+        assert_eq!(dm.sector_calls, 1048576 + data_maps, "{kib} KiB");
+        for op in [Op::Read, WRITE] {
+            let before = world.engine().report().counters.translations;
+            let (commands, _) = in_batches(&mut world, v, op, BYTES, kib * KIB, MIB / (kib * KIB));
+            let translations = world.engine().report().counters.translations - before;
+            assert!(commands <= BYTES / (64 * KIB), "{op:?} {kib} KiB: {commands} commands");
+            // One for each piece, as the map calls: never one for each page.
+            assert_eq!(translations, BYTES / (kib * KIB).min(64 * KIB), "{op:?} {kib} KiB");
+        }
+    }
+}
