@@ -156,7 +156,12 @@ pub fn any_queue_command(rng: &mut Rng, devices: u32) -> Command {
         4 => ("budget".into(), word(rng, &["off", "1", "2", "8", "64", "auto", ""])),
         5 => ("budget_wait".into(), word(rng, &["off", "50us", "300us", "5ms", "100ms", ""])),
         6 => (format!("{}_max_active", word(rng, &LIMITED)), word(rng, &ACTIVE)),
-        7 => (format!("{}_min_active", word(rng, &LIMITED)), word(rng, &["0", "1", "2", "8", ""])),
+        7 => {
+            let class = word(rng, &LIMITED);
+            // A minimum of 0 stops a scrub for good under `zfs-pr11166`, as published.
+            let least = if class == "scrub" { "1" } else { "0" };
+            (format!("{class}_min_active"), word(rng, &[least, "1", "2", "8", ""]))
+        }
         8 => (word(rng, &["max_request", "boundary"]).into(), word(rng, &SIZES)),
         9 => (word(rng, &["aggregation_limit", "aggregation_limit_non_rotating"]).into(), word(rng, &SIZES)),
         10 => (word(rng, &["read_gap_limit", "write_gap_limit"]).into(), word(rng, &SIZES)),

@@ -245,7 +245,17 @@ impl Load for Hoard {
     fn next(&mut self, tag: u64) -> Option<Request> {
         let request = |op, len| {
             let (client, volume) = (ClientId(1), self.volume);
-            Some(Request { tag, client, volume, op, offset: 0, len, buf: NO_BUF, content: Content::Unsaid })
+            Some(Request {
+                tag,
+                client,
+                volume,
+                op,
+                offset: 0,
+                len,
+                buf: NO_BUF,
+                content: Content::Unsaid,
+                no_merge: false,
+            })
         };
         if self.todo > 0 {
             self.todo -= 1;
