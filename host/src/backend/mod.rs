@@ -20,6 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use braid_core::request::{DeviceOp, IoError};
@@ -429,11 +430,22 @@ fn open_fd(path: &Path, flags: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// A lock goes with the last descriptor of its file, and a process that starts another one lends its descriptors to it
+/// from fork to exec: what we closed ourselves a moment ago may still be locked for that long.
 fn lock(file: &File) -> io::Result<()> {
-    // SAFETY: flock only takes numbers.
-    match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+    const PATIENCE: Duration = Duration::from_millis(200);
+    let began = Instant::now();
+    loop {
+        // SAFETY: flock only takes numbers.
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        let taken = error.kind() == io::ErrorKind::WouldBlock;
+        if error.kind() != io::ErrorKind::Interrupted && (!taken || began.elapsed() > PATIENCE) {
+            return Err(error);
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
