@@ -166,6 +166,7 @@ action: look at its cable
  shape: data raid1@hdd   meta raid1c3   mode tiers   read-policy latency
  space: 1.21TiB of data and 500GiB of metadata writable, 120 chunks, 2 volumes
  spill: 1GiB of metadata chunks stand on a tier that is not preferred (1 times since open)
+  scan: none requested
 
 ID  NAME     CLASS  STATE      SIZE   ALLOC  READ  WRITE  SLOW  NOTE
  1  nvme9n1  ssd    ONLINE   932GiB  101GiB     0      0     0  -
