@@ -432,7 +432,7 @@ fn open_fd(path: &Path, flags: i32) -> io::Result<OwnedFd> {
 
 /// A lock goes with the last descriptor of its file, and a process that starts another one lends its descriptors to it
 /// from fork to exec: what we closed ourselves a moment ago may still be locked for that long.
-fn lock(file: &File) -> io::Result<()> {
+pub(crate) fn lock(file: &File) -> io::Result<()> {
     const PATIENCE: Duration = Duration::from_millis(200);
     let began = Instant::now();
     loop {

@@ -1,7 +1,6 @@
 //! Pools are closed, and their devices forget them.
 
 use std::fs;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -108,10 +107,7 @@ pub(super) fn wipe(path: &Path, pool: Uuid) -> std::io::Result<()> {
     let flags = libc::O_CLOEXEC | if block { libc::O_EXCL } else { 0 };
     let file = fs::OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
     if !block {
-        // SAFETY: flock only takes numbers.
-        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
-            return Err(std::io::Error::last_os_error());
-        }
+        crate::backend::lock(&file)?;
     }
     let mut slots = [vec![0; SUPERBLOCK_SIZE as usize], vec![0; SUPERBLOCK_SIZE as usize]];
     for (slot, at) in slots.iter_mut().zip(SLOTS) {
