@@ -95,7 +95,7 @@ impl Properties {
             _ if config::is_name(name) && value.is_empty() => drop(self.queue.remove(name)),
             _ if config::is_name(name) => {
                 // Whether it means anything depends on the others and on the members: see `check_queues`.
-                self.queue.insert(name.into(), value.into());
+                self.queue.insert(name.into(), config::word(name, value).map_err(usage)?);
             }
             _ => {
                 let text = format!("no property {name:?}; a pool has {}, and the settings of queues", NAMES.join(", "));

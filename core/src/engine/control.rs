@@ -188,7 +188,9 @@ impl Engine {
         let before = device.clone();
         match name {
             _ if config::is_name(name) && value.is_empty() => drop(device.queue.remove(name)),
-            _ if config::is_name(name) => drop(device.queue.insert(name.into(), value.trim().into())),
+            _ if config::is_name(name) => {
+                device.queue.insert(name.into(), config::word(name, value).map_err(usage)?);
+            }
             "class" => {
                 device.class = DeviceClass::parse(value).ok_or_else(|| {
                     usage(format!("class {value:?}: a class is 1 to 15 characters of a-z 0-9 . _ -, such as ssd"))

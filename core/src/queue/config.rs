@@ -28,6 +28,8 @@ pub const OWN_NAMES: [&str; 7] =
 
 /// Most commands in flight: what the limits of the classes allow too.
 const DEPTH_MAX: u32 = 65_536;
+/// Longest value of a setting, as it is written.
+const WORD_MAX: usize = 24;
 /// Longest `budget_wait`.
 const WAIT_NS_MAX: u64 = 100_000_000;
 /// Largest command: the largest request of a client, so that nothing is cut that arrived in one piece.
@@ -277,6 +279,15 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     OWN_NAMES.into_iter().chain(super::limits::NAMES)
 }
 
+/// An operator's word as it is kept; too long for any value of these settings is an error, since records have to fit a
+/// block of the log.
+pub fn word(name: &str, value: &str) -> Result<String, String> {
+    match value.trim() {
+        word if word.len() <= WORD_MAX => Ok(word.into()),
+        word => Err(format!("{name}: a value has at most {WORD_MAX} characters, not {}", word.len())),
+    }
+}
+
 /// The name is one of a queue's.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
@@ -348,6 +359,15 @@ mod tests {
         for (scheduler, budget) in [("none", "auto"), ("zfs-before", "8"), ("braid", "-1"), ("braid", "many")] {
             assert!(with(scheduler, budget).is_err(), "{scheduler} {budget}");
         }
+    }
+
+    #[test]
+    fn a_value_is_short() {
+        assert_eq!(word("scrub_max_active", " 2 "), Ok("2".into()));
+        let long = "0".repeat(5000) + "2";
+        assert!(word("scrub_max_active", &long).unwrap_err().contains("at most 24"));
+        // All of them together fit a record.
+        assert!(names().map(|name| name.len() + 2 + WORD_MAX + 2).sum::<usize>() < 3000);
     }
 
     #[test]

@@ -77,14 +77,21 @@ impl Scheduler {
     }
 
     /// Takes over other settings of the same rules; false if they are of others.
-    fn configure(&mut self, now: Instant, config: &Config, leaving: &mut Leaving) -> bool {
+    fn configure(&mut self, now: Instant, before: &Config, config: &Config, leaving: &mut Leaving) -> bool {
         match (self, config.scheduler) {
             (Scheduler::Braid(queue), SchedulerName::Braid) => {
                 queue.configure(config.limits.clone());
                 queue.set_rules(rules(config));
-                queue.set_budget(budget(config));
+                // What `auto` has learned stays as long as nobody touches it.
+                if (before.budget, before.budget_wait_ns) != (config.budget, config.budget_wait_ns) {
+                    queue.set_budget(budget(config));
+                }
             }
-            (Scheduler::Zfs(queue), SchedulerName::Zfs(_)) => queue.configure(config.limits.clone()),
+            (Scheduler::Zfs(queue), SchedulerName::Zfs(_)) => {
+                queue.configure(config.limits.clone());
+                // What the old rules kept for ever would wait for an arrival that may never come.
+                queue.turn(now, leaving);
+            }
             (Scheduler::BlkMq { queue, .. }, SchedulerName::BlkMq(which)) => {
                 queue.switch(now, config.blk_mq(which), leaving);
             }
@@ -162,8 +169,8 @@ impl DeviceQueue {
         if config == self.config {
             return;
         }
-        self.config = config;
-        if !self.scheduler.configure(now, &self.config, &mut self.leaving) {
+        let before = core::mem::replace(&mut self.config, config);
+        if !self.scheduler.configure(now, &before, &self.config, &mut self.leaving) {
             for io in self.unload() {
                 self.scheduler.arrive(now, io, &mut self.leaving);
             }

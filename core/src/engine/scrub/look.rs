@@ -39,7 +39,8 @@ impl Engine {
             }
         }
         match () {
-            _ if self.ios.len() > before => Turn::Moved,
+            // Pieces whose copies are all away are ready without a read.
+            _ if self.ios.len() > before || !self.scrub.ready.is_empty() => Turn::Moved,
             _ if !is_full || self.scrub.round.is_none() => Turn::Later,
             _ => Turn::Nothing,
         }
