@@ -1,0 +1,124 @@
+//! What a command must be when it leaves for a disk; see the list in [`world`](super).
+
+use braid_core::chunk::Column;
+use braid_core::device::RESERVED;
+use braid_core::meta::superblock::{SLOTS, SUPERBLOCK_SIZE};
+use braid_core::request::{DeviceOp, Dispatch, Segment};
+use braid_core::units::{BLOCK, BufRange, DeviceId};
+use braid_core::{ChunkType, DeviceState};
+
+use super::World;
+use crate::disk::{Content, SECTOR};
+use crate::watch::Sent;
+
+/// What the segments of a command come to.
+#[derive(Default)]
+struct Carried {
+    /// What a write brings.
+    content: Content,
+    /// Requests and records in it; gaps are nobody's.
+    members: u64,
+    /// Bytes of gaps, and of the longest.
+    gaps: u64,
+    gap_max: u64,
+    /// One of them asked not to be merged.
+    wants_alone: bool,
+    /// Bytes of all segments.
+    len: u64,
+}
+
+impl World {
+    /// What a command carries; panics when it should not be.
+    pub(super) fn check(&mut self, dispatch: Dispatch) -> (Content, Sent) {
+        let Dispatch { id, device, op, offset, len } = dispatch;
+        let engine = self.engine();
+        let member = engine.pool().device(device).expect("a member");
+        assert_eq!(member.state, DeviceState::Online, "{dispatch:?} to a member that is not online");
+        let class = engine.class_of(id);
+        if op == DeviceOp::Flush {
+            return (Content::new(), self.watches[device.index() - 1].send(dispatch, class, 1, 0, 0));
+        }
+        let end = offset + len;
+        assert!(len > 0 && offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK) && end <= member.size);
+        self.check_apart(dispatch);
+        let Carried { content, members, gaps, gap_max, wants_alone, len: carried } = self.carried(dispatch);
+        match op {
+            DeviceOp::Read | DeviceOp::Write { .. } => assert_eq!(carried, len, "segments of {dispatch:?}"),
+            _ => assert!(members == 0 && self.is_within(device, offset, len, false), "{dispatch:?}"),
+        }
+        assert!(members < 2 || !wants_alone, "{dispatch:?} has one that asked to be alone");
+        let watch = &mut self.watches[device.index() - 1];
+        (content, watch.send(dispatch, class, members.max(1), gaps, gap_max))
+    }
+
+    /// No two writes under way overlap on a device.
+    fn check_apart(&self, dispatch: Dispatch) {
+        let Dispatch { device, op, offset, len, .. } = dispatch;
+        if op == DeviceOp::Read {
+            return;
+        }
+        for other in self.running.values().map(|r| r.dispatch) {
+            let writes = !matches!(other.op, DeviceOp::Read | DeviceOp::Flush);
+            let apart = offset + len <= other.offset || other.offset + other.len <= offset || other.device != device;
+            assert!(!writes || apart, "{dispatch:?} overlaps {other:?}");
+        }
+    }
+
+    /// Goes through the segments of a command; panics where one is not at its place.
+    fn carried(&self, dispatch: Dispatch) -> Carried {
+        let Dispatch { id, device, op, offset, .. } = dispatch;
+        let is_write = op != DeviceOp::Read;
+        let mut carried = Carried::default();
+        for segment in self.engine().segments(id) {
+            let at = offset + carried.len;
+            carried.len += match segment {
+                Segment::Record(bytes) => {
+                    self.check_record(device, at, bytes.len() as u64);
+                    carried.members += 1;
+                    carried.content.push_bytes(bytes);
+                    bytes.len() as u64
+                }
+                Segment::Payload(range) => {
+                    self.check_payload(device, at, range, is_write);
+                    carried.members += 1;
+                    carried.wants_alone |= self.asked.get(&range.buf.0.into()).is_some_and(|a| a.request.no_merge);
+                    let memory = &self.buffers[&range.buf.0];
+                    if is_write {
+                        let (from, len) = (u64::from(range.offset) / SECTOR, u64::from(range.len) / SECTOR);
+                        carried.content.push_stamps(&memory[from as usize..(from + len) as usize]);
+                    }
+                    range.len.into()
+                }
+                Segment::Gap(len) => {
+                    assert!(!is_write && at > offset && len > 0, "a gap of {len} in {dispatch:?}");
+                    (carried.gaps, carried.gap_max) = (carried.gaps + len, carried.gap_max.max(len));
+                    len
+                }
+            }
+        }
+        carried
+    }
+
+    /// Records live in system chunks; below them only superblocks.
+    fn check_record(&self, device: DeviceId, at: u64, len: u64) {
+        let in_slot = SLOTS.contains(&at) && len == SUPERBLOCK_SIZE;
+        let is_there = in_slot || at >= RESERVED && self.is_within(device, at, len, true);
+        assert!(is_there, "a record at {at} of device {device}");
+    }
+
+    /// Payload lives in chunks of data or metadata; a scrub reads the pool's own pages into memory like everything else.
+    fn check_payload(&self, device: DeviceId, at: u64, range: BufRange, is_write: bool) {
+        let len = u64::from(range.len);
+        let is_there = self.is_within(device, at, len, false) || !is_write && self.is_within(device, at, len, true);
+        assert!(at >= RESERVED && is_there, "payload at {at} of device {device}");
+    }
+
+    /// One chunk holds all of it: a system chunk, or one of data or metadata.
+    fn is_within(&self, device: DeviceId, offset: u64, len: u64, system: bool) -> bool {
+        self.engine().pool().chunks().any(|chunk| {
+            let holds =
+                |c: &Column| c.device == device && c.offset <= offset && offset + len <= c.offset + chunk.stripe;
+            (chunk.kind == ChunkType::System) == system && chunk.columns.iter().any(holds)
+        })
+    }
+}

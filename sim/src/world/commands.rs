@@ -1,0 +1,98 @@
+//! Commands on their way to a disk: how long they take, what they leave behind, how they end.
+
+use std::cmp::Reverse;
+
+use braid_core::request::{DeviceOp, Dispatch, Input, IoError, Segment};
+use braid_core::units::IoId;
+
+use super::{Running, World, mix};
+use crate::disk::SECTOR;
+
+impl World {
+    pub(super) fn issue(&mut self, dispatch: Dispatch) {
+        let Dispatch { id, device, op, offset, len } = dispatch;
+        let kind = match op {
+            DeviceOp::Read => 1,
+            DeviceOp::Write { fua } => 2 + u64::from(fua),
+            DeviceOp::Flush => 4,
+            DeviceOp::Discard => 5,
+            DeviceOp::WriteZeroes => 6,
+        };
+        [u64::from(id.0), u64::from(device.0), kind, offset, len].iter().for_each(|&n| mix(&mut self.hash, n));
+        let i = device.index() - 1;
+        let (content, sent) = self.check(dispatch);
+        if self.keep_dispatched {
+            self.dispatched.push(dispatch);
+        }
+        let fails = if self.faults.is_absent(device.0, self.now) {
+            Some(IoError::Gone)
+        } else {
+            self.faults.strike(device.0, op, offset, len, &mut self.rng)
+        };
+        let factor = self.faults.factor(device.0, self.now);
+        let began = self.disks[i].arrive(self.now, (id.0, offset, len), op == DeviceOp::Flush, factor);
+        self.schedule(began);
+        let running = Running { dispatch, sent, content, mark: self.disks[i].mark(), fails };
+        assert!(self.running.insert(id.0, running).is_none(), "I/O {id} is under way already");
+    }
+
+    /// A disk began with a command.
+    fn schedule(&mut self, began: Option<(u32, u64)>) {
+        let Some((id, done)) = began else { return };
+        let jitter = if self.exact { 0 } else { self.rng.below(2_000) };
+        self.order += 1;
+        self.heap.push(Reverse((done + jitter, self.order, id)));
+    }
+
+    pub(super) fn complete(&mut self, id: IoId) {
+        let Running { dispatch, sent, content, mark, mut fails } = self.running.remove(&id.0).expect("it is under way");
+        let Dispatch { device, op, offset, len, .. } = dispatch;
+        let i = device.index() - 1;
+        self.watches[i].complete(&sent);
+        let factor = self.faults.factor(device.0, self.now);
+        let began = self.disks[i].next(self.now, factor);
+        self.schedule(began);
+        if self.faults.is_absent(device.0, self.now) {
+            fails = Some(IoError::Gone);
+        }
+        let engine = self.engine.as_ref().expect("the engine is up");
+        let percent = if fails.is_some() { *self.rng.pick(&[0, 50, 100]) } else { 100 };
+        let Self { disks, rng, .. } = self;
+        let mut takes = || percent == 100 || rng.percent(percent);
+        match op {
+            DeviceOp::Read if fails.is_none() => {
+                let mut at = offset;
+                let mut segments = Vec::new();
+                for segment in engine.segments(id) {
+                    at += match segment {
+                        Segment::Payload(range) => {
+                            segments.push((at, range));
+                            u64::from(range.len)
+                        }
+                        Segment::Gap(len) => len,
+                        Segment::Record(_) => panic!("a read into a record"),
+                    };
+                }
+                for (at, range) in segments {
+                    let mut stamps = vec![0; (u64::from(range.len) / SECTOR) as usize];
+                    self.disks[i].read_stamps(at, &mut stamps);
+                    self.memory(range).copy_from_slice(&stamps);
+                }
+            }
+            DeviceOp::Read => {}
+            DeviceOp::Write { fua } => {
+                for segment in engine.segments(id) {
+                    if let Segment::Payload(range) = segment {
+                        assert!(self.buffers.contains_key(&range.buf.0), "the memory of {dispatch:?} is gone");
+                    }
+                }
+                disks[i].write(offset, &content, fua && fails.is_none(), &mut takes);
+            }
+            DeviceOp::Flush if fails.is_none() => disks[i].flushed(mark),
+            DeviceOp::Flush => {}
+            DeviceOp::Discard => disks[i].discard(offset, len, rng),
+            DeviceOp::WriteZeroes => disks[i].write_zeroes(offset, len, &mut takes),
+        }
+        self.input(Input::Complete { id, result: fails.map_or(Ok(()), Err) });
+    }
+}

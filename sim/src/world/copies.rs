@@ -1,0 +1,68 @@
+//! Where the copies of a block are and whether they are alike, looked up slowly in maps and on disks.
+
+use std::collections::BTreeSet;
+
+use braid_core::ChunkType;
+use braid_core::chunk::Column;
+use braid_core::profile::slice;
+use braid_core::request::{Event, ScrubCopy};
+use braid_core::units::{BLOCK, ChunkId, DeviceId, UNIT, VolumeId};
+use braid_core::volume::Extent;
+
+use super::World;
+
+impl World {
+    /// The chunks of a type, and the devices each stands on.
+    pub fn chunks(&self, kind: ChunkType) -> Vec<(ChunkId, Vec<DeviceId>)> {
+        let chunks = self.engine().pool().chunks().filter(|c| c.kind == kind);
+        chunks.map(|c| (c.id, c.columns.iter().map(|col| col.device).collect())).collect()
+    }
+
+    /// Where each copy of a block of a volume is: device and first byte.
+    pub fn places(&self, volume: VolumeId, offset: u64) -> Vec<(DeviceId, u64)> {
+        let pool = self.engine().pool();
+        let Some(Extent::Mapped { chunk, offset, .. }) = pool.volume(volume).map(|v| v.map.first(offset, BLOCK)) else {
+            return Vec::new();
+        };
+        let chunk = pool.chunk(chunk).expect("it exists");
+        let part = slice(chunk.profile, chunk.columns.len(), offset, BLOCK);
+        let columns = chunk.columns[part.first..part.first + part.copies].iter();
+        columns.map(|c| (c.device, c.offset + part.offset)).collect()
+    }
+
+    /// Blocks of volumes whose copies on members in use are not alike: volume and first byte. By brute force.
+    pub fn unequal(&self) -> Vec<(VolumeId, u64)> {
+        let pool = self.engine().pool();
+        let mut found = Vec::new();
+        for volume in pool.volumes() {
+            for (unit, entry) in volume.map.entries() {
+                let chunk = pool.chunk(entry.chunk()).expect("it exists");
+                for block in (0..UNIT / BLOCK).filter(|b| entry.written() >> b & 1 == 1) {
+                    let at = u64::from(entry.unit()) * UNIT + block * BLOCK;
+                    let part = slice(chunk.profile, chunk.columns.len(), at, BLOCK);
+                    let columns = chunk.columns[part.first..part.first + part.copies].iter();
+                    let online = columns.filter(|c| pool.is_online(c.device));
+                    let read = |c: &Column| self.disks[c.device.index() - 1].read_bytes(c.offset + part.offset, BLOCK);
+                    let copies: BTreeSet<Vec<u8>> = online.map(read).collect();
+                    if copies.len() > 1 {
+                        found.push((volume.id, unit * UNIT + block * BLOCK));
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// A difference that is reported is there now, and the copies are grouped as they are.
+    pub(super) fn check_difference(&mut self, event: &Event) {
+        let Event::ScrubDifference { len, copies, .. } = event else { return };
+        for at in (0..*len).step_by(BLOCK as usize) {
+            let block = |c: &ScrubCopy| self.disks[c.device.index() - 1].read_bytes(c.offset + at, BLOCK);
+            let is_right = |a: &ScrubCopy, b: &ScrubCopy| (a.group == b.group) == (block(a) == block(b));
+            let all_right = copies.iter().all(|a| copies.iter().all(|b| is_right(a, b)));
+            if !all_right || copies.iter().all(|c| c.group == copies[0].group) {
+                self.wrong.push(format!("a false difference at {} ns: {event:?}", self.now));
+            }
+        }
+    }
+}

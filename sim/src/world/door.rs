@@ -1,0 +1,108 @@
+//! The door of the engine: inputs with their time, and everything it wants until it rests.
+
+use braid_core::request::{Copy, Input, NO_BUF, Output};
+use braid_core::units::{BufRange, DeviceId, Instant};
+
+use super::client::Answer;
+use super::life::config_of;
+use super::{World, mix};
+use crate::disk::SECTOR;
+
+impl World {
+    pub(super) fn input(&mut self, input: Input) {
+        mix(&mut self.hash, self.now);
+        match &input {
+            Input::Submit(r) => [1, r.tag, r.offset, r.len].iter().for_each(|&n| mix(&mut self.hash, n)),
+            Input::Complete { id, result } => {
+                [2, u64::from(id.0), u64::from(result.is_ok())].iter().for_each(|&n| mix(&mut self.hash, n));
+            }
+            Input::Control { tag, .. } => mix(&mut self.hash, tag ^ 3),
+            Input::Compared { tag, equal } => mix(&mut self.hash, tag << 1 ^ u64::from(*equal) ^ 6 << 50),
+            Input::Clock { unix_s } => mix(&mut self.hash, *unix_s),
+            Input::Tick => mix(&mut self.hash, 4),
+        }
+        let is_control = matches!(input, Input::Control { .. });
+        self.engine.as_mut().expect("the engine is up").handle(Instant(self.now), input);
+        if is_control {
+            let engine = self.engine.as_ref().expect("the engine is up");
+            for (i, watch) in self.watches.iter_mut().enumerate() {
+                watch.configure(config_of(engine, DeviceId(i as u32 + 1)));
+            }
+        }
+    }
+
+    /// Hands over the batch and takes what the engine wants, up to idle.
+    pub fn drain(&mut self) {
+        for input in std::mem::take(&mut self.batch) {
+            self.input(input);
+        }
+        loop {
+            let output = self.engine.as_mut().expect("the engine is up").poll(Instant(self.now));
+            self.outputs += 1;
+            match output {
+                Output::Issue(dispatch) => self.issue(dispatch),
+                Output::Copy(copy) => self.copy(copy),
+                Output::Reply(reply) => {
+                    mix(&mut self.hash, reply.tag ^ u64::from(reply.result.is_ok()) << 40);
+                    self.reply(Answer { tag: reply.tag, result: reply.result, hole: reply.hole });
+                }
+                Output::Done { tag, result } => {
+                    mix(&mut self.hash, tag ^ u64::from(result.is_ok()) << 41);
+                    self.done.push((tag, result));
+                }
+                Output::Compare { tag, a, b } => {
+                    let equal = self.memory(a).to_vec() == self.memory(b);
+                    self.input(Input::Compared { tag, equal });
+                }
+                Output::Event(event) => {
+                    mix(&mut self.hash, 5);
+                    self.check_difference(&event);
+                    self.events.push(event);
+                }
+                Output::Idle { until } => {
+                    self.wake = until.map(|at| at.0);
+                    return self.rest();
+                }
+            }
+        }
+    }
+
+    fn rest(&mut self) {
+        let engine = self.engine.as_ref().expect("the engine is up");
+        self.watches.iter_mut().for_each(|watch| watch.rest(engine, self.wake.is_some()));
+        // A scrub that gathers does so turn by turn, and has nothing to show for it until the last; one that was ended
+        // drops its pieces one by one.
+        let gathers = engine.pool().scrub.state == braid_core::scrub::State::Running;
+        let in_vain = self.outputs == 1 && !gathers && self.wake.is_some_and(|at| at <= self.now);
+        self.idle_ticks = if in_vain { self.idle_ticks + 1 } else { 0 };
+        assert!(self.idle_ticks < 200, "it wants to be woken at {:?}, and then does nothing", self.wake);
+        self.outputs = 0;
+    }
+
+    fn copy(&mut self, copy: Copy) {
+        match copy {
+            Copy::Zero(range) => self.memory(range).fill(0),
+            Copy::Move { from, to } => {
+                let stamps = self.memory(from).to_vec();
+                self.memory(to).copy_from_slice(&stamps);
+            }
+            Copy::Scratch { buf, len } => {
+                assert!(buf != NO_BUF && self.scratch.insert(buf.0), "scratch {buf} is in use");
+                // Other rubbish each time: what was not read must not look alike.
+                let rubbish = 0xdead_beef_0000_0000 | u64::from(buf.0);
+                self.buffers.insert(buf.0, vec![rubbish; (u64::from(len) / SECTOR) as usize]);
+            }
+            Copy::Drop(id) => {
+                assert!(self.scratch.remove(&id.0), "scratch {id} is not in use");
+                self.buffers.remove(&id.0);
+            }
+        }
+    }
+
+    pub(super) fn memory(&mut self, range: BufRange) -> &mut [u64] {
+        let memory = self.buffers.get_mut(&range.buf.0).unwrap_or_else(|| panic!("no buffer for {range:?}"));
+        let (from, len) = (u64::from(range.offset), u64::from(range.len));
+        assert!(from.is_multiple_of(SECTOR) && len.is_multiple_of(SECTOR));
+        &mut memory[(from / SECTOR) as usize..((from + len) / SECTOR) as usize]
+    }
+}

@@ -1,0 +1,166 @@
+//! The life of a pool: made on fresh disks, opened from what is there, ended by a crash.
+
+use braid_core::control::ControlError;
+use braid_core::meta::assembly::{Assembly, Step};
+use braid_core::meta::format::{self, NewDevice, NewPool};
+use braid_core::meta::superblock::{self, SLOTS, SUPERBLOCK_SIZE};
+use braid_core::queue::config::Config;
+use braid_core::request::{DeviceOp, Dispatch, Input, IoError};
+use braid_core::units::{DeviceId, Instant, Uuid};
+use braid_core::{Engine, Profile};
+
+use super::World;
+use crate::disk::{Content, Disk, Model};
+use crate::watch::Watch;
+
+/// How a run ends before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// The process dies: disks keep what arrived, and what was on its way arrived wholly, in part or not at all.
+    Process,
+    /// The power goes: what no flush covered may be lost as well.
+    Power,
+}
+
+/// A device of a new pool.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Bytes.
+    pub size: u64,
+    /// How it behaves.
+    pub model: Model,
+    /// Label.
+    pub class: &'static str,
+}
+
+impl World {
+    /// A world with a pool that is open; panics with the reason why not.
+    pub fn with_pool(seed: u64, shapes: &[Shape], data: Profile, metadata: Profile, set: &[(&str, &str)]) -> World {
+        let mut world = World::new(seed);
+        world.create(shapes, data, metadata, set).expect("the pool can be made");
+        world.open().expect("a new pool opens");
+        world
+    }
+
+    /// Makes a pool on fresh disks.
+    pub fn create(
+        &mut self,
+        shapes: &[Shape],
+        data: Profile,
+        metadata: Profile,
+        set: &[(&str, &str)],
+    ) -> Result<(), ControlError> {
+        self.disks = shapes.iter().map(|s| Disk::new(s.size, s.model)).collect();
+        let devices = shapes.iter().enumerate().map(|(i, s)| NewDevice {
+            uuid: Uuid([i as u8 + 1; 16]),
+            path: format!("disk{i}"),
+            size: s.size,
+            class: braid_core::DeviceClass::parse(s.class).expect("a class"),
+            rotational: s.model.seek_ns != 0,
+            tiers: None,
+            hint: Default::default(),
+        });
+        let new = NewPool {
+            name: "tank".into(),
+            uuid: Uuid([0xbb; 16]),
+            data,
+            metadata,
+            devices: devices.collect(),
+            properties: set.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect(),
+        };
+        let plan = format::plan(&new)?;
+        for place in plan.pages.iter().chain(&plan.superblocks) {
+            let mut content = Content::new();
+            content.push_bytes(&place.bytes);
+            self.disks[place.device].write(place.offset, &content, true, || true);
+        }
+        Ok(())
+    }
+
+    /// Superblocks of the disks that are there; those without one are left out.
+    pub fn superblocks(&self) -> Vec<superblock::Superblock> {
+        let here = (0..self.disks.len()).filter(|&i| !self.faults.is_absent(i as u32 + 1, self.now));
+        here.filter_map(|i| {
+            let slots = SLOTS.map(|at| self.disks[i].read_bytes(at, SUPERBLOCK_SIZE));
+            superblock::newest([&slots[0], &slots[1]]).ok()
+        })
+        .collect()
+    }
+
+    /// Opens the pool from the disks that are there.
+    pub fn open(&mut self) -> Result<(), String> {
+        let boot = Uuid([self.boot; 16]);
+        let mut assembly = Assembly::new(self.superblocks(), boot)?;
+        for _ in 0..100 {
+            match assembly.step() {
+                Step::Failed(why) => return Err(why),
+                Step::Read(reads) => {
+                    for read in reads {
+                        self.read_max = self.read_max.max(read.len);
+                        let disk = &self.disks[read.device.index() - 1];
+                        let inside = read.offset.checked_add(read.len).is_some_and(|end| end <= disk.size);
+                        let result =
+                            if inside { Ok(disk.read_bytes(read.offset, read.len)) } else { Err(IoError::Media) };
+                        assembly.supply(read, result);
+                    }
+                }
+                Step::Ready(opened) => {
+                    self.apart = opened.apart.clone();
+                    let mut opening = [0; 16];
+                    opening[..8].copy_from_slice(&self.rng.next_u64().to_le_bytes());
+                    let engine = Engine::new(*opened, Instant(self.now), boot, Uuid(opening));
+                    self.watches = (1..engine.pool().device_ids_end() as u32)
+                        .map(|id| Watch::new(DeviceId(id), config_of(&engine, DeviceId(id))))
+                        .collect();
+                    self.engine = Some(engine);
+                    // A run begins in November 2023.
+                    self.input(Input::Clock { unix_s: 1_700_000_000 + self.now / 1_000_000_000 });
+                    self.drain();
+                    return Ok(());
+                }
+            }
+        }
+        Err("opening asks for more and more".into())
+    }
+
+    /// Everything stops at this moment.
+    pub fn crash(&mut self, crash: Crash) {
+        self.engine = None;
+        self.heap.clear();
+        self.batch.clear();
+        self.wake = None;
+        for (_, running) in std::mem::take(&mut self.running) {
+            let Dispatch { device, op, offset, len, .. } = running.dispatch;
+            let i = device.index() - 1;
+            let percent = *self.rng.pick(&[0, 50, 100]);
+            let Self { disks, rng, .. } = self;
+            match op {
+                DeviceOp::Write { .. } => disks[i].write(offset, &running.content, false, || rng.percent(percent)),
+                DeviceOp::WriteZeroes => disks[i].write_zeroes(offset, len, || rng.percent(percent)),
+                DeviceOp::Discard => disks[i].discard(offset, len, rng),
+                DeviceOp::Read | DeviceOp::Flush => {}
+            }
+        }
+        for disk in &mut self.disks {
+            match crash {
+                Crash::Power => disk.cut(&mut self.rng),
+                Crash::Process => disk.settle(),
+            }
+        }
+        if crash == Crash::Power {
+            self.boot += 1;
+        }
+        self.oracle.crash(crash == Crash::Power);
+        self.watches.clear();
+        self.buffers.clear();
+        self.scratch.clear();
+        self.asked.clear();
+    }
+}
+
+/// What the queue of a member goes by.
+pub(super) fn config_of(engine: &Engine, device: DeviceId) -> Config {
+    let pool = engine.pool();
+    let config = pool.device(device).and_then(|device| device.queue_config(&pool.properties.queue).ok());
+    config.unwrap_or_default()
+}
