@@ -17,6 +17,9 @@ pub mod fault;
 pub mod oracle;
 pub mod rng;
 pub mod swarm;
+pub mod table;
+#[path = "../tables/mod.rs"]
+pub mod tables;
 pub mod watch;
 pub mod workload;
 pub mod world;
