@@ -148,6 +148,9 @@ pub(crate) enum Command {
     Tls(TlsCommand),
     /// Measure the engine and the NBD server beside others
     Bench(BenchArgs),
+    /// The engine in virtual time, beside what was published
+    #[command(subcommand)]
+    Lab(LabCommand),
     /// Completions for a shell
     Completions {
         /// bash, zsh, fish, elvish or powershell
@@ -611,4 +614,38 @@ pub(crate) struct DemoArgs {
     /// How long each read policy is tried
     #[arg(long = "ms", default_value_t = 700, value_name = "MS")]
     pub(crate) milliseconds: u64,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabCommand {
+    /// Published tables that can be run
+    List(ListFlags),
+    /// Ours beside published, with CSV and a report
+    Run(LabNames),
+    /// All of them
+    All(LabFlags),
+    /// Only what is out of tolerance; exit code 1 if anything is
+    Check(LabNames),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LabNames {
+    /// Tables, see lab list [default: all]
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) flags: LabFlags,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LabFlags {
+    /// Folder for NAME.csv and report.html [default: braid-lab; check writes nothing without it]
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Scenarios at once; results are the same [default: one a core]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<std::num::NonZeroUsize>,
+    /// Put the tables into this document, between its marks; check compares instead
+    #[arg(long, value_name = "FILE")]
+    pub(crate) docs: Option<PathBuf>,
 }

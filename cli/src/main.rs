@@ -10,6 +10,7 @@
 //! | `render/` | columns, JSON, errors |
 //! | `daemon.rs` | `braid daemon` |
 //! | `bench.rs` | `braid bench` |
+//! | `lab/` | `braid lab` |
 //! | `engine.rs` | what is behind its socket |
 //! | `manual.rs`, `tls.rs` | what needs no daemon |
 //!
@@ -24,6 +25,7 @@ mod daemon;
 mod demo;
 mod engine;
 mod foreign;
+mod lab;
 mod manual;
 mod render;
 mod resolve;
@@ -139,6 +141,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Demo(args) => demo::demo(&args),
         Command::Tls(TlsCommand::Init { dir, names, force }) => tls::init(dir, &names, force, json),
         Command::Bench(args) => bench::bench(&args, json),
+        Command::Lab(command) => lab::lab(&command, json),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command } => manual::man(&command),
         Command::Internal(InternalCommand::BenchServe(args)) => bench::serve(&args),

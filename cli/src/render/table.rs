@@ -30,6 +30,8 @@ pub(crate) enum Cell {
     Short(u64),
     /// A duration.
     Ns(u64),
+    /// Anything measured: four digits, or all of them.
+    Real(f64),
     /// Nothing to say.
     Empty,
 }
@@ -52,6 +54,7 @@ impl Cell {
             Cell::Bytes(n) => size::long(*n),
             Cell::Short(n) => size::short(*n),
             Cell::Ns(n) => duration(*n),
+            Cell::Real(n) => real(*n, exact),
             Cell::Empty => "-".into(),
         }
     }
@@ -61,11 +64,26 @@ impl Cell {
             Cell::Number(n) | Cell::Bytes(n) | Cell::Short(n) | Cell::Ns(n) => Some(*n),
             _ => None,
         };
+        if let (Cell::Real(a), Cell::Real(b)) = (self, other) {
+            return a.total_cmp(b);
+        }
         match (number(self), number(other)) {
             (Some(a), Some(b)) => a.cmp(&b),
             _ => self.show(true).cmp(&other.show(true)),
         }
     }
+}
+
+/// `12345`, `123.4`, `12.34`, `1.234`; a whole number has no more.
+pub(crate) fn real(n: f64, exact: bool) -> String {
+    let digits = match n.abs() {
+        _ if exact => return n.to_string(),
+        v if v >= 1000.0 || v.fract() == 0.0 => 0,
+        v if v >= 100.0 => 1,
+        v if v >= 10.0 => 2,
+        _ => 3,
+    };
+    format!("{n:.digits$}")
 }
 
 /// `310us`, `1.1ms`, `2.50s`: three digits at most.

@@ -1,0 +1,314 @@
+//! `braid lab`: the engine in virtual time, beside what was published.
+//!
+//! | file | what |
+//! |---|---|
+//! | `mod.rs` | runs tables, prints them, writes CSV |
+//! | `report.rs` | `report.html` |
+//! | `svg.rs` | pictures |
+//! | `docs.rs` | tables in `docs/policies.md` |
+
+mod docs;
+mod report;
+mod svg;
+
+use crate::args::{LabCommand, LabFlags, LabNames, ListFlags};
+use crate::commands::{self, Outcome};
+use crate::render::table::{self, Cell, Column, shown};
+use braid_host::control::api::ApiError;
+use braid_host::control::check;
+use braid_sim::table::{Lab, Row, Sheet, Table, Within};
+use braid_sim::tables;
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Where `run` and `all` write unless told otherwise.
+const FOLDER: &str = "braid-lab";
+
+/// A table and what came of it.
+struct Run {
+    table: &'static Table,
+    sheet: Sheet,
+    took: Duration,
+}
+
+pub(crate) fn lab(command: &LabCommand, json: bool) -> Outcome {
+    match command {
+        LabCommand::List(flags) => list(flags, json),
+        LabCommand::Run(LabNames { names, flags }) => show(&chosen(names)?, flags, json),
+        LabCommand::All(flags) => show(&chosen(&[])?, flags, json),
+        LabCommand::Check(LabNames { names, flags }) => verify(&chosen(names)?, flags, json),
+    }
+}
+
+/// Those named, or all.
+fn chosen(names: &[String]) -> Result<Vec<&'static Table>, ApiError> {
+    if names.is_empty() {
+        return Ok(tables::ALL.iter().collect());
+    }
+    let find = |name: &String| {
+        tables::find(name).ok_or_else(|| {
+            let known: Vec<&str> = tables::ALL.iter().map(|t| t.name).collect();
+            let message = format!("there is no table '{name}'; there are {}", known.join(", "));
+            let error = ApiError::usage("lab.unknown", message);
+            match check::nearest(name, &known) {
+                Some(near) => error.hint(format!("you may mean {near}")),
+                None => error,
+            }
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+fn list(flags: &ListFlags, json: bool) -> Outcome {
+    const COLUMNS: &[Column<Table>] = &[
+        shown("name", |t| Cell::text(t.name)),
+        shown("title", |t| Cell::text(t.title)),
+        shown("source", |t| Cell::text(t.source)),
+    ];
+    if json {
+        let all: Vec<Value> =
+            tables::ALL.iter().map(|t| json!({"name": t.name, "title": t.title, "source": t.source})).collect();
+        commands::print(&format!("{}\n", json!({"schema": "lab.list", "version": 1, "data": all})));
+    } else {
+        commands::print(&table::table(tables::ALL, COLUMNS, flags)?);
+    }
+    Ok(0)
+}
+
+fn run(tables: &[&'static Table], flags: &LabFlags) -> Vec<Run> {
+    let lab = flags.threads.map_or_else(Lab::new, |threads| Lab { threads: threads.get() });
+    let one = |table: &&'static Table| {
+        let begun = Instant::now();
+        Run { table, sheet: table.sheet(&lab), took: begun.elapsed() }
+    };
+    tables.iter().map(one).collect()
+}
+
+fn show(tables: &[&'static Table], flags: &LabFlags, json: bool) -> Outcome {
+    let runs = run(tables, flags);
+    let folder = flags.output.as_deref().unwrap_or(Path::new(FOLDER));
+    write(&runs, folder)?;
+    if let Some(path) = &flags.docs {
+        let (_, filled) = documented(path, &runs)?;
+        std::fs::write(path, filled).map_err(|e| ApiError::failed("lab.docs", format!("{}: {e}", path.display())))?;
+    }
+    if json {
+        print_json(&runs);
+    } else {
+        let mut out: String = runs.iter().map(text).collect::<Result<Vec<_>, _>>()?.concat();
+        let _ = writeln!(out, "{}\nWritten: {}", verdict(&runs), folder.join("report.html").display());
+        commands::print(&out);
+    }
+    Ok(0)
+}
+
+/// As `show`, but only what is out of tolerance; the exit code says whether anything is, or a document is stale.
+fn verify(tables: &[&'static Table], flags: &LabFlags, json: bool) -> Outcome {
+    let runs = run(tables, flags);
+    if let Some(folder) = &flags.output {
+        write(&runs, folder)?;
+    }
+    let stale = match &flags.docs {
+        Some(path) => documented(path, &runs).map(|(now, fresh)| (now != fresh).then_some(path))?,
+        None => None,
+    };
+    if json {
+        print_json(&runs);
+    } else {
+        let mut out = String::new();
+        for Run { table, sheet, took } in &runs {
+            let _ = writeln!(
+                out,
+                "{:<16} {} of {} hold, trace {:016x}, {:.1} s",
+                table.name,
+                sheet.judged() - sheet.misses(),
+                sheet.judged(),
+                sheet.hash,
+                took.as_secs_f64()
+            );
+            for row in sheet.rows.iter().filter(|r| !r.holds()) {
+                let published = row.published.map_or("-".into(), number);
+                let _ = writeln!(
+                    out,
+                    "  {}: ours {}, published {published} {}, allowed {}",
+                    row.what,
+                    number(row.ours),
+                    row.unit,
+                    allowed(row.within)
+                );
+            }
+            for claim in sheet.claims.iter().filter(|c| !c.holds) {
+                let _ = writeln!(out, "  {}: {}", claim.what, claim.shown);
+            }
+        }
+        let _ = writeln!(out, "{}", verdict(&runs));
+        if let Some(path) = stale {
+            let p = path.display();
+            let _ = writeln!(out, "{p} shows other numbers; bring it up to date: braid lab all --docs {p}");
+        }
+        commands::print(&out);
+    }
+    Ok(u8::from(totals(&runs).1 > 0 || stale.is_some()))
+}
+
+/// A document as it is, and with the tables of these runs.
+fn documented(path: &Path, runs: &[Run]) -> Result<(String, String), ApiError> {
+    let failed = |why: String| ApiError::failed("lab.docs", format!("{}: {why}", path.display()));
+    let now = std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))?;
+    let filled = docs::fill(&now, runs).ok_or_else(|| failed("a table's mark has no end".into()))?;
+    Ok((now, filled))
+}
+
+/// What is judged, and what of it does not hold.
+fn totals(runs: &[Run]) -> (usize, usize) {
+    runs.iter().fold((0, 0), |(judged, misses), r| (judged + r.sheet.judged(), misses + r.sheet.misses()))
+}
+
+fn verdict(runs: &[Run]) -> String {
+    let (judged, misses) = totals(runs);
+    let took: Duration = runs.iter().map(|r| r.took).sum();
+    format!("{} of {judged} numbers and claims hold, {:.1} s", judged - misses, took.as_secs_f64())
+}
+
+const COLUMNS: &[Column<Row>] = &[
+    shown("what", |r| Cell::text(&*r.what)),
+    shown("unit", |r| Cell::text(r.unit)),
+    shown("published", |r| r.published.map_or(Cell::Empty, Cell::Real)),
+    shown("ours", |r| Cell::Real(r.ours)),
+    shown("deviation", |r| Cell::text(deviation(r))),
+    shown("allowed", |r| Cell::text(allowed(r.within))),
+    shown("holds", |r| if r.is_judged() { Cell::text(yes(r.holds())) } else { Cell::Empty }),
+];
+
+fn yes(holds: bool) -> &'static str {
+    if holds { "yes" } else { "NO" }
+}
+
+fn text(run: &Run) -> Result<String, ApiError> {
+    let Run { table, sheet, took } = run;
+    let mut out = format!("{}: {}\n{}\n\n", table.name, table.title, table.source);
+    if !sheet.rows.is_empty() {
+        out.push_str(&table::table(&sheet.rows, COLUMNS, &ListFlags::default())?);
+    }
+    for claim in &sheet.claims {
+        let _ = writeln!(out, "{:<3} {} ({})", yes(claim.holds), claim.what, claim.shown);
+    }
+    for note in &sheet.notes {
+        let _ = writeln!(out, "note: {note}");
+    }
+    let (judged, misses) = (sheet.judged(), sheet.misses());
+    let _ =
+        writeln!(out, "{} of {judged} hold; trace {:016x}, {:.1} s\n", judged - misses, sheet.hash, took.as_secs_f64());
+    Ok(out)
+}
+
+fn number(value: f64) -> String {
+    table::real(value, false)
+}
+
+fn deviation(row: &Row) -> String {
+    row.deviation().map_or(String::new(), |percent| format!("{percent:+.1} %"))
+}
+
+fn allowed(within: Within) -> String {
+    match within {
+        Within::Exactly => "equal".into(),
+        Within::Percent(percent) => format!("{percent} %"),
+        Within::Absolute(limit) => format!("± {}", number(limit)),
+        Within::Buckets(0) => "same bucket".into(),
+        Within::Buckets(n) => format!("± {n} bucket{}", if n == 1 { "" } else { "s" }),
+        Within::Range(from, to) => format!("{} to {}", number(from), number(to)),
+        Within::Shown => String::new(),
+    }
+}
+
+fn print_json(runs: &[Run]) {
+    let data: Vec<Value> = runs.iter().map(as_json).collect();
+    commands::print(&format!("{}\n", json!({"schema": "lab", "version": 1, "data": data})));
+}
+
+fn as_json(Run { table, sheet, took }: &Run) -> Value {
+    let row = |r: &Row| {
+        json!({
+            "what": r.what, "unit": r.unit, "published": r.published, "ours": r.ours,
+            "deviation_percent": r.deviation(), "allowed": allowed(r.within), "judged": r.is_judged(), "holds": r.holds(),
+        })
+    };
+    let rows: Vec<Value> = sheet.rows.iter().map(row).collect();
+    let claims: Vec<Value> =
+        sheet.claims.iter().map(|c| json!({"what": c.what, "holds": c.holds, "shown": c.shown})).collect();
+    json!({
+        "name": table.name, "title": table.title, "source": table.source, "seed": table.seed,
+        "trace": format!("{:016x}", sheet.hash), "seconds": took.as_secs_f64(), "judged": sheet.judged(),
+        "misses": sheet.misses(), "rows": rows, "claims": claims, "notes": sheet.notes,
+    })
+}
+
+/// A CSV for each table, and one report.
+fn write(runs: &[Run], folder: &Path) -> Result<(), ApiError> {
+    let failed = |path: &Path, e: std::io::Error| {
+        ApiError::failed("lab.write", format!("{}: {e}", path.display())).hint("name another folder with -o")
+    };
+    std::fs::create_dir_all(folder).map_err(|e| failed(folder, e))?;
+    let files = runs.iter().map(|r| (format!("{}.csv", r.table.name), csv(r)));
+    for (name, content) in files.chain([("report.html".into(), report::page(runs))]) {
+        let path = folder.join(name);
+        std::fs::write(&path, content).map_err(|e| failed(&path, e))?;
+    }
+    Ok(())
+}
+
+fn csv(Run { table, sheet, .. }: &Run) -> String {
+    let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
+    let mut out = format!("# {}\n# seed {}, trace {:016x}\n", table.source, table.seed, sheet.hash);
+    out.push_str("what,unit,published,ours,deviation_percent,allowed,holds\n");
+    for row in &sheet.rows {
+        let published = row.published.map_or(String::new(), |p| p.to_string());
+        let deviation = row.deviation().map_or(String::new(), |d| format!("{d:.2}"));
+        let _ = writeln!(
+            out,
+            "{},{},{published},{},{deviation},{},{}",
+            quoted(&row.what),
+            quoted(row.unit),
+            row.ours,
+            quoted(&allowed(row.within)),
+            if row.is_judged() { yes(row.holds()) } else { "" }
+        );
+    }
+    for claim in &sheet.claims {
+        let _ = writeln!(out, "{},claim,,,,{},{}", quoted(&claim.what), quoted(&claim.shown), yes(claim.holds));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run() -> Run {
+        let mut sheet =
+            Sheet { rows: vec![Row::new("a \"b\", c", "ms", 10.0, 12.5, Within::Percent(20.0))], ..Sheet::default() };
+        sheet.claim("x < y", true, "1 < 2");
+        Run { table: &tables::ALL[0], sheet, took: Duration::from_secs(1) }
+    }
+
+    #[test]
+    fn misses_are_told_in_every_form() {
+        let run = run();
+        let shown = text(&run).expect("known columns");
+        assert!(shown.contains("+25.0 %") && shown.contains("NO") && shown.contains("1 of 2 hold"), "{shown}");
+        assert!(csv(&run).contains("\n\"a \"\"b\"\", c\",\"ms\",10,12.5,25.00,\"20 %\",NO\n"), "{}", csv(&run));
+        let page = report::page(std::slice::from_ref(&run));
+        assert!(page.contains("<td class=\"no\">NO</td>") && page.contains("x &lt; y") && page.contains("1 of 2"));
+        assert_eq!(as_json(&run)["misses"], 1);
+    }
+
+    #[test]
+    fn names_are_found_or_suggested() {
+        assert_eq!(chosen(&[]).expect("all").len(), tables::ALL.len());
+        let error = chosen(&["dm-strpe".into()]).map(|t| t.len()).expect_err("no such table");
+        assert_eq!((error.kind.exit_code(), error.hint.as_deref()), (2, Some("you may mean dm-stripe")));
+    }
+}
