@@ -36,6 +36,10 @@ use crate::oracle::Oracle;
 use crate::rng::Rng;
 use crate::watch::{Sent, Watch};
 
+pub use bare::Load;
+
+mod bare;
+
 /// How a run ends before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
@@ -48,7 +52,8 @@ pub enum Crash {
 /// A command on its way.
 struct Running {
     dispatch: Dispatch,
-    sent: Sent,
+    /// As its watch knows it, while one watches.
+    sent: Option<Sent>,
     content: Content,
     /// When a flush arrived.
     mark: u64,
@@ -115,6 +120,12 @@ pub struct World {
     pub exact: bool,
     /// Requests that ask not to be merged, in a hundred.
     pub no_merge: u64,
+    /// Payload is kept and everything is checked; without, see [`World::without_payload`].
+    keeps_payload: bool,
+    /// Commands take no time.
+    pub instant: bool,
+    /// What each device had to do.
+    pub loads: Vec<Load>,
     /// A number that two equal runs share at every moment.
     pub hash: u64,
     /// Events handled.
@@ -160,6 +171,9 @@ impl World {
             keep_dispatched: false,
             exact: false,
             no_merge: 0,
+            keeps_payload: true,
+            instant: false,
+            loads: Vec::new(),
             hash: 0,
             steps: 0,
             wrong: Vec::new(),
@@ -206,7 +220,6 @@ impl World {
         metadata: Profile,
         set: &[(&str, &str)],
     ) -> Result<(), ControlError> {
-        self.disks = shapes.iter().map(|s| Disk::new(s.size, s.model)).collect();
         let devices = shapes.iter().enumerate().map(|(i, s)| NewDevice {
             uuid: Uuid([i as u8 + 1; 16]),
             path: format!("disk{i}"),
@@ -224,7 +237,14 @@ impl World {
             devices: devices.collect(),
             properties: set.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect(),
         };
-        let plan = format::plan(&new)?;
+        self.form(shapes.iter().map(|s| Disk::new(s.size, s.model)).collect(), &new)
+    }
+
+    /// Writes a new pool on these disks.
+    pub fn form(&mut self, disks: Vec<Disk>, new: &NewPool) -> Result<(), ControlError> {
+        self.loads = vec![Load::default(); disks.len()];
+        self.disks = disks;
+        let plan = format::plan(new)?;
         for place in plan.pages.iter().chain(&plan.superblocks) {
             let mut content = Content::new();
             content.push_bytes(&place.bytes);
@@ -265,7 +285,8 @@ impl World {
                     let mut opening = [0; 16];
                     opening[..8].copy_from_slice(&self.rng.next_u64().to_le_bytes());
                     let engine = Engine::new(*opened, Instant(self.now), boot, Uuid(opening));
-                    self.watches = (1..engine.pool().device_ids_end() as u32)
+                    let watched = if self.keeps_payload { engine.pool().device_ids_end() as u32 } else { 1 };
+                    self.watches = (1..watched)
                         .map(|id| Watch::new(DeviceId(id), config_of(&engine, DeviceId(id))))
                         .collect();
                     self.engine = Some(engine);
@@ -317,6 +338,19 @@ impl World {
 
     /// Puts a request into the present batch; the tag. Offsets are multiples of 512.
     pub fn submit(&mut self, client: u32, volume: VolumeId, op: Op, offset: u64, len: u64, content: Tag) -> u64 {
+        if !self.keeps_payload {
+            return self.submit_bare(Request {
+                tag: 0,
+                client: ClientId(client),
+                volume,
+                op,
+                offset,
+                len,
+                buf: NO_BUF,
+                content,
+                no_merge: false,
+            });
+        }
         let tag = self.next_tag;
         self.next_tag += 1;
         let (first, last) = (offset / BLOCK * BLOCK, (offset + len).next_multiple_of(BLOCK));
@@ -495,7 +529,7 @@ impl World {
                     self.done.push((tag, result));
                 }
                 Output::Compare { tag, a, b } => {
-                    let equal = self.memory(a).to_vec() == self.memory(b);
+                    let equal = !self.keeps_payload || self.memory(a).to_vec() == self.memory(b);
                     self.input(Input::Compared { tag, equal });
                 }
                 Output::Event(event) => {
@@ -531,6 +565,9 @@ impl World {
     }
 
     fn copy(&mut self, copy: Copy) {
+        if !self.keeps_payload {
+            return;
+        }
         match copy {
             Copy::Zero(range) => self.memory(range).fill(0),
             Copy::Move { from, to } => {
@@ -552,6 +589,9 @@ impl World {
 
     fn reply(&mut self, answer: Answer) {
         let asked = self.asked.remove(&answer.tag).unwrap_or_else(|| panic!("a second answer: {answer:?}"));
+        if !self.keeps_payload {
+            return self.answers.push(answer);
+        }
         let Request { volume, op, offset, len, buf, .. } = asked.request;
         let memory = self.buffers.remove(&buf.0);
         let fine = answer.result.is_ok();
@@ -592,7 +632,10 @@ impl World {
         };
         [u64::from(id.0), u64::from(device.0), kind, offset, len].iter().for_each(|&n| mix(&mut self.hash, n));
         let i = device.index() - 1;
-        let (content, sent) = self.check(dispatch);
+        let (content, sent) = match self.keeps_payload {
+            true => self.check(dispatch),
+            false => (self.records_of(dispatch), None),
+        };
         if self.keep_dispatched {
             self.dispatched.push(dispatch);
         }
@@ -602,7 +645,11 @@ impl World {
             self.faults.strike(device.0, op, offset, len, &mut self.rng)
         };
         let factor = self.faults.factor(device.0, self.now);
-        let began = self.disks[i].arrive(self.now, (id.0, offset, len), op == DeviceOp::Flush, factor);
+        self.loads[i].begins(self.now);
+        let began = match self.instant {
+            true => Some((id.0, self.now)),
+            false => self.disks[i].arrive(self.now, (id.0, offset, len), op == DeviceOp::Flush, factor),
+        };
         self.schedule(began);
         let running = Running { dispatch, sent, content, mark: self.disks[i].mark(), fails };
         assert!(self.running.insert(id.0, running).is_none(), "I/O {id} is under way already");
@@ -617,7 +664,7 @@ impl World {
     }
 
     /// What a command carries; panics when it should not be.
-    fn check(&mut self, dispatch: Dispatch) -> (Content, Sent) {
+    fn check(&mut self, dispatch: Dispatch) -> (Content, Option<Sent>) {
         let Dispatch { id, device, op, offset, len } = dispatch;
         let engine = self.engine.as_ref().expect("the engine is up");
         let pool = engine.pool();
@@ -625,7 +672,7 @@ impl World {
         assert_eq!(member.state, DeviceState::Online, "{dispatch:?} to a member that is not online");
         let (class, watch) = (engine.class_of(id), &mut self.watches[device.index() - 1]);
         if op == DeviceOp::Flush {
-            return (Content::new(), watch.send(dispatch, class, 1, 0, 0));
+            return (Content::new(), Some(watch.send(dispatch, class, 1, 0, 0)));
         }
         let end = offset + len;
         assert!(len > 0 && offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK) && end <= member.size);
@@ -684,19 +731,27 @@ impl World {
             _ => assert!(members == 0 && within(offset, len, false), "{dispatch:?}"),
         }
         assert!(members < 2 || !wants_alone, "{dispatch:?} has one that asked to be alone");
-        (content, watch.send(dispatch, class, members.max(1), gaps, gap_max))
+        (content, Some(watch.send(dispatch, class, members.max(1), gaps, gap_max)))
     }
 
     fn complete(&mut self, id: IoId) {
         let Running { dispatch, sent, content, mark, mut fails } = self.running.remove(&id.0).expect("it is under way");
         let Dispatch { device, op, offset, len, .. } = dispatch;
         let i = device.index() - 1;
-        self.watches[i].complete(&sent);
+        if let Some(sent) = &sent {
+            self.watches[i].complete(sent);
+        }
         let factor = self.faults.factor(device.0, self.now);
-        let began = self.disks[i].next(self.now, factor);
-        self.schedule(began);
+        self.loads[i].ends(self.now);
+        if !self.instant {
+            let began = self.disks[i].next(self.now, factor);
+            self.schedule(began);
+        }
         if self.faults.is_absent(device.0, self.now) {
             fails = Some(IoError::Gone);
+        }
+        if !self.keeps_payload {
+            return self.complete_bare(dispatch, &content, fails);
         }
         let engine = self.engine.as_ref().expect("the engine is up");
         let percent = if fails.is_some() { *self.rng.pick(&[0, 50, 100]) } else { 100 };
