@@ -151,6 +151,16 @@ impl Content {
         Content(Vec::new())
     }
 
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        self.0.len() as u64 * BLOCK
+    }
+
+    /// No bytes.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// So many bytes of zeros.
     pub fn zeros(len: u64) -> Content {
         Content(vec![ZERO; (len / BLOCK) as usize])

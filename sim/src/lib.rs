@@ -14,6 +14,7 @@
 pub mod cost;
 pub mod disk;
 pub mod fault;
+pub mod lab;
 pub mod oracle;
 pub mod rng;
 pub mod swarm;

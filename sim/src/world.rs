@@ -11,6 +11,7 @@
 //! Not seen: reads that race with writes on a device (they may return either), what a command would have cost a real
 //! disk, and how long anything waits.
 
+mod bare;
 mod check;
 mod client;
 mod commands;
@@ -20,6 +21,7 @@ mod life;
 mod quiet;
 mod time;
 
+pub use bare::Load;
 pub use client::Answer;
 pub use life::{Crash, Shape};
 
@@ -39,7 +41,8 @@ use crate::watch::{Sent, Watch};
 /// A command on its way.
 struct Running {
     dispatch: Dispatch,
-    sent: Sent,
+    /// As its watch knows it, while one watches.
+    sent: Option<Sent>,
     content: Content,
     /// When a flush arrived.
     mark: u64,
@@ -84,6 +87,12 @@ pub struct World {
     pub exact: bool,
     /// Requests that ask not to be merged, in a hundred.
     pub no_merge: u64,
+    /// Payload is kept and everything is checked; without, see [`World::without_payload`].
+    keeps_payload: bool,
+    /// Commands take no time.
+    pub instant: bool,
+    /// What each device had to do.
+    pub loads: Vec<Load>,
     /// A number that two equal runs share at every moment.
     pub hash: u64,
     /// Events handled.
@@ -125,6 +134,9 @@ impl World {
             keep_dispatched: false,
             exact: false,
             no_merge: 0,
+            keeps_payload: true,
+            instant: false,
+            loads: Vec::new(),
             hash: 0,
             steps: 0,
             wrong: Vec::new(),

@@ -29,14 +29,15 @@ struct Carried {
 
 impl World {
     /// What a command carries; panics when it should not be.
-    pub(super) fn check(&mut self, dispatch: Dispatch) -> (Content, Sent) {
+    pub(super) fn check(&mut self, dispatch: Dispatch) -> (Content, Option<Sent>) {
         let Dispatch { id, device, op, offset, len } = dispatch;
         let engine = self.engine();
         let member = engine.pool().device(device).expect("a member");
         assert_eq!(member.state, DeviceState::Online, "{dispatch:?} to a member that is not online");
         let class = engine.class_of(id);
         if op == DeviceOp::Flush {
-            return (Content::new(), self.watches[device.index() - 1].send(dispatch, class, 1, 0, 0));
+            let watch = &mut self.watches[device.index() - 1];
+            return (Content::new(), Some(watch.send(dispatch, class, 1, 0, 0)));
         }
         let end = offset + len;
         assert!(len > 0 && offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK) && end <= member.size);
@@ -48,7 +49,7 @@ impl World {
         }
         assert!(members < 2 || !wants_alone, "{dispatch:?} has one that asked to be alone");
         let watch = &mut self.watches[device.index() - 1];
-        (content, watch.send(dispatch, class, members.max(1), gaps, gap_max))
+        (content, Some(watch.send(dispatch, class, members.max(1), gaps, gap_max)))
     }
 
     /// No two writes under way overlap on a device.

@@ -20,7 +20,10 @@ impl World {
         };
         [u64::from(id.0), u64::from(device.0), kind, offset, len].iter().for_each(|&n| mix(&mut self.hash, n));
         let i = device.index() - 1;
-        let (content, sent) = self.check(dispatch);
+        let (content, sent) = match self.keeps_payload {
+            true => self.check(dispatch),
+            false => (self.records_of(dispatch), None),
+        };
         if self.keep_dispatched {
             self.dispatched.push(dispatch);
         }
@@ -30,7 +33,11 @@ impl World {
             self.faults.strike(device.0, op, offset, len, &mut self.rng)
         };
         let factor = self.faults.factor(device.0, self.now);
-        let began = self.disks[i].arrive(self.now, (id.0, offset, len), op == DeviceOp::Flush, factor);
+        self.loads[i].begins(self.now);
+        let began = match self.instant {
+            true => Some((id.0, self.now)),
+            false => self.disks[i].arrive(self.now, (id.0, offset, len), op == DeviceOp::Flush, factor),
+        };
         self.schedule(began);
         let running = Running { dispatch, sent, content, mark: self.disks[i].mark(), fails };
         assert!(self.running.insert(id.0, running).is_none(), "I/O {id} is under way already");
@@ -48,12 +55,20 @@ impl World {
         let Running { dispatch, sent, content, mark, mut fails } = self.running.remove(&id.0).expect("it is under way");
         let Dispatch { device, op, offset, len, .. } = dispatch;
         let i = device.index() - 1;
-        self.watches[i].complete(&sent);
+        if let Some(sent) = &sent {
+            self.watches[i].complete(sent);
+        }
         let factor = self.faults.factor(device.0, self.now);
-        let began = self.disks[i].next(self.now, factor);
-        self.schedule(began);
+        self.loads[i].ends(self.now);
+        if !self.instant {
+            let began = self.disks[i].next(self.now, factor);
+            self.schedule(began);
+        }
         if self.faults.is_absent(device.0, self.now) {
             fails = Some(IoError::Gone);
+        }
+        if !self.keeps_payload {
+            return self.complete_bare(dispatch, &content, fails);
         }
         let engine = self.engine.as_ref().expect("the engine is up");
         let percent = if fails.is_some() { *self.rng.pick(&[0, 50, 100]) } else { 100 };

@@ -9,7 +9,7 @@ use braid_core::request::{DeviceOp, Dispatch, Input, IoError};
 use braid_core::units::{DeviceId, Instant, Uuid};
 use braid_core::{Engine, Profile};
 
-use super::World;
+use super::{Load, World};
 use crate::disk::{Content, Disk, Model};
 use crate::watch::Watch;
 
@@ -50,7 +50,6 @@ impl World {
         metadata: Profile,
         set: &[(&str, &str)],
     ) -> Result<(), ControlError> {
-        self.disks = shapes.iter().map(|s| Disk::new(s.size, s.model)).collect();
         let devices = shapes.iter().enumerate().map(|(i, s)| NewDevice {
             uuid: Uuid([i as u8 + 1; 16]),
             path: format!("disk{i}"),
@@ -68,7 +67,14 @@ impl World {
             devices: devices.collect(),
             properties: set.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect(),
         };
-        let plan = format::plan(&new)?;
+        self.form(shapes.iter().map(|s| Disk::new(s.size, s.model)).collect(), &new)
+    }
+
+    /// Writes a new pool on these disks.
+    pub fn form(&mut self, disks: Vec<Disk>, new: &NewPool) -> Result<(), ControlError> {
+        self.loads = vec![Load::default(); disks.len()];
+        self.disks = disks;
+        let plan = format::plan(new)?;
         for place in plan.pages.iter().chain(&plan.superblocks) {
             let mut content = Content::new();
             content.push_bytes(&place.bytes);
@@ -109,9 +115,9 @@ impl World {
                     let mut opening = [0; 16];
                     opening[..8].copy_from_slice(&self.rng.next_u64().to_le_bytes());
                     let engine = Engine::new(*opened, Instant(self.now), boot, Uuid(opening));
-                    self.watches = (1..engine.pool().device_ids_end() as u32)
-                        .map(|id| Watch::new(DeviceId(id), config_of(&engine, DeviceId(id))))
-                        .collect();
+                    let watched = if self.keeps_payload { engine.pool().device_ids_end() as u32 } else { 1 };
+                    self.watches =
+                        (1..watched).map(|id| Watch::new(DeviceId(id), config_of(&engine, DeviceId(id)))).collect();
                     self.engine = Some(engine);
                     // A run begins in November 2023.
                     self.input(Input::Clock { unix_s: 1_700_000_000 + self.now / 1_000_000_000 });

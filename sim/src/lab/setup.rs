@@ -1,0 +1,234 @@
+//! What a run runs on: members with their models, profiles, settings, volumes that hold something already.
+//!
+//! Filling costs no virtual time: the same writes go through the same engine, 8 MiB each, and commands take no time
+//! meanwhile. After that the pool is closed and opened again, so that policies begin without memories, as after a
+//! restart.
+
+use braid_core::control::{Command, ControlError, VolumeClass};
+use braid_core::meta::format::{NewDevice, NewPool};
+use braid_core::request::{Content, Op};
+use braid_core::units::{BLOCK, DeviceId, MIB, Uuid, VolumeId};
+use braid_core::{DeviceClass, Profile};
+
+use super::job::Job;
+use crate::disk::{Disk, Model};
+use crate::world::World;
+
+/// A member.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// For tables of results.
+    pub name: String,
+    /// Bytes.
+    pub size: u64,
+    /// How long it takes.
+    pub model: Model,
+    /// Label.
+    pub class: String,
+    /// As the system would say.
+    pub rotational: bool,
+    /// Settings of its own.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Member {
+    /// A member without settings of its own.
+    pub fn new(name: &str, size: u64, class: &str, model: Model) -> Member {
+        let rotational = model.seek_ns != 0;
+        Member { name: name.into(), size, model, class: class.into(), rotational, settings: Vec::new() }
+    }
+}
+
+/// A volume.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    /// Name.
+    pub name: String,
+    /// Bytes.
+    pub size: u64,
+    /// What its writes count as.
+    pub class: VolumeClass,
+}
+
+/// What volumes hold at the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fill {
+    /// Nothing: reads find holes, and writes take space.
+    Nothing,
+    /// Whatever jobs may touch was written before.
+    #[default]
+    Touched,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Members; their ids are 1, 2, 3, …
+    pub members: Vec<Member>,
+    /// Profile of data.
+    pub data: Profile,
+    /// Profile of metadata.
+    pub metadata: Profile,
+    /// Properties of the pool.
+    pub settings: Vec<(String, String)>,
+    /// Volumes.
+    pub volumes: Vec<Volume>,
+    /// What they hold.
+    pub fill: Fill,
+    /// CPUs that clients share; 0 is one for each thread.
+    pub cpus: usize,
+    /// How much of a client's run a read policy is asked about at once; none is the engine's own choice.
+    pub stream_window: Option<u64>,
+    /// A scrub runs meanwhile.
+    pub scrub: bool,
+    /// Longest run, in virtual ns.
+    pub limit_ns: u64,
+}
+
+/// A day and a half: longer than any published run.
+pub const LIMIT_NS: u64 = 130_000 * 1_000_000_000;
+
+impl Setup {
+    /// A pool with one volume of that size, no settings.
+    pub fn new(members: Vec<Member>, data: Profile, metadata: Profile, size: u64) -> Setup {
+        Setup {
+            members,
+            data,
+            metadata,
+            settings: Vec::new(),
+            volumes: vec![Volume { name: "v".into(), size, class: VolumeClass::Auto }],
+            fill: Fill::Touched,
+            cpus: 0,
+            stream_window: None,
+            scrub: false,
+            limit_ns: LIMIT_NS,
+        }
+    }
+
+    /// Names of the members.
+    pub fn names(&self) -> Vec<String> {
+        self.members.iter().map(|member| member.name.clone()).collect()
+    }
+
+    /// A world where the pool is open and its volumes hold what the jobs will find; nothing is under way.
+    pub(super) fn world(&self, jobs: &[Job], seed: u64) -> Result<(World, Vec<VolumeId>), String> {
+        let mut world = World::without_payload(seed);
+        world.instant = true;
+        self.form(&mut world)?;
+        world.open()?;
+        let told = |error: ControlError| error.message;
+        for (member, id) in self.members.iter().zip(1..) {
+            for (name, value) in &member.settings {
+                let (name, value) = (name.clone(), value.clone());
+                world.control(Command::SetDevice { device: DeviceId(id), name, value }).map_err(told)?;
+            }
+        }
+        let mut volumes = Vec::new();
+        for volume in &self.volumes {
+            let (name, size, class) = (volume.name.clone(), volume.size, volume.class);
+            match world.control(Command::CreateVolume { name, size, class }).map_err(told)? {
+                braid_core::control::Done::Volume(id) => volumes.push(id),
+                other => return Err(format!("making volume {}: {other:?}", volume.name)),
+            }
+        }
+        if self.fill == Fill::Touched {
+            self.fill(&mut world, jobs, &volumes)?;
+        }
+        world.control(Command::Close).map_err(told)?;
+        world.run_until_quiet();
+        world.reopen()?;
+        if let Some(bytes) = self.stream_window {
+            world.engine.as_mut().expect("it is open").set_stream_window(bytes);
+        }
+        world.run_until_quiet();
+        world.instant = false;
+        Ok((world, volumes))
+    }
+
+    fn form(&self, world: &mut World) -> Result<(), String> {
+        let device = |(i, member): (usize, &Member)| {
+            let class = DeviceClass::parse(&member.class).ok_or_else(|| {
+                format!("device {}: {:?} is no class; a class is 1 to 15 of a-z 0-9 . _ -", member.name, member.class)
+            })?;
+            let mut uuid = [0xd0; 16];
+            uuid[..8].copy_from_slice(&(i as u64 + 1).to_be_bytes());
+            Ok(NewDevice {
+                uuid: Uuid(uuid),
+                path: member.name.clone(),
+                size: member.size / BLOCK * BLOCK,
+                class,
+                rotational: member.rotational,
+                tiers: None,
+                hint: Default::default(),
+            })
+        };
+        let new = NewPool {
+            name: "lab".into(),
+            uuid: Uuid([0xbb; 16]),
+            data: self.data,
+            metadata: self.metadata,
+            devices: self.members.iter().enumerate().map(device).collect::<Result<_, String>>()?,
+            properties: self.settings.clone(),
+        };
+        let disks = self.members.iter().map(|member| Disk::new(member.size / BLOCK * BLOCK, member.model));
+        world.form(disks.collect(), &new).map_err(|error| error.message)
+    }
+
+    /// Writes every region that a job may touch, once.
+    fn fill(&self, world: &mut World, jobs: &[Job], volumes: &[VolumeId]) -> Result<(), String> {
+        for (number, (&id, volume)) in volumes.iter().zip(&self.volumes).enumerate() {
+            let ours = jobs.iter().filter(|job| job.volume == number);
+            let regions = ours.flat_map(|job| (0..job.count).map(|thread| job.region(thread, volume.size)));
+            for (first, end) in union(regions.collect()) {
+                write_all(world, id, first, end).map_err(|error| {
+                    format!("filling volume {} up to byte {end} failed ({error}); use larger devices", volume.name)
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_all(world: &mut World, volume: VolumeId, first: u64, end: u64) -> Result<(), String> {
+    const LEN: u64 = 8 * MIB;
+    let mut at = first / BLOCK * BLOCK;
+    let end = end.next_multiple_of(BLOCK);
+    while at < end {
+        for _ in 0..32 {
+            let len = LEN.min(end - at);
+            if len > 0 {
+                world.submit(u32::MAX, volume, Op::Write { fua: false }, at, len, Content::Unsaid);
+            }
+            at += len;
+        }
+        world.run_until_answered();
+        if let Some(failed) = world.answers.drain(..).find_map(|answer| answer.result.err()) {
+            return Err(format!("{failed:?}"));
+        }
+        world.events.clear();
+    }
+    Ok(())
+}
+
+/// Ranges without overlaps, in order.
+fn union(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    ranges.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = Vec::new();
+    for (first, end) in ranges {
+        match merged.last_mut() {
+            Some(last) if first <= last.1 => last.1 = last.1.max(end),
+            _ => merged.push((first, end)),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_joined_where_they_touch() {
+        assert_eq!(union(vec![(5, 9), (0, 3), (3, 4), (8, 12), (20, 21)]), [(0, 4), (5, 12), (20, 21)]);
+    }
+}
