@@ -95,6 +95,7 @@ impl World {
 
     /// Opens the pool from the disks that are there.
     pub fn open(&mut self) -> Result<(), String> {
+        self.loads.resize(self.disks.len(), Load::default());
         let boot = Uuid([self.boot; 16]);
         let mut assembly = Assembly::new(self.superblocks(), boot)?;
         for _ in 0..100 {
