@@ -10,7 +10,8 @@ use braid_sim::lab::{self, Access, Cpu, Job, Member, Setup, Sizes};
 
 fn main() {
     let piece = std::env::args().nth(1).map(|bytes| bytes.parse().expect("bytes of a piece"));
-    let members = (0..2).map(|i| Member::new(&format!("d{i}"), 4 << 30, "ssd", Model::SSD)).collect();
+    let model = Model::shipped("sata-ssd").expect("it comes with the crate");
+    let members = (0..2).map(|i| Member::new(&format!("d{i}"), 4 << 30, "ssd", model.clone())).collect();
     let setup = Setup { cpus: 4, ..Setup::new(members, Profile::Raid1, Profile::Raid1, 500 << 20) };
     let job = Job {
         access: Access::Random,

@@ -12,7 +12,7 @@ use braid_core::request::{Content, Input, Op, Output, Request};
 use braid_core::units::{BufId, ClientId, Instant, IoId, MIB, VolumeId};
 use braid_core::{Engine, Profile};
 
-use crate::disk::Model;
+use crate::device::Model;
 use crate::rng::Rng;
 use crate::world::{Shape, World};
 
@@ -50,7 +50,8 @@ pub struct Bench {
 impl Bench {
     /// A pool of this profile with these properties; and the ns of filling the volume.
     pub fn new(profile: Profile, settings: &[(String, String)]) -> (Bench, u64) {
-        let shape = Shape { size: 512 * MIB, model: Model::NVME, class: "ssd" };
+        let model = Model::shipped("nvme").expect("it comes with the crate");
+        let shape = Shape { size: 512 * MIB, model, class: "ssd" };
         let shapes = vec![shape; profile.facts().devs_min.max(4)];
         let mut world = World::with_pool(1, &shapes, profile, profile.system(), &[]);
         for (name, value) in settings {

@@ -1,10 +1,6 @@
-//! A simple disk: how long a command takes, and what it leaves behind.
+//! What commands leave behind on a disk; how long they take is its [`Timing`].
 //!
 //! ```text
-//!   time      a shared stage, one command at a time, then wait for one of n servers,
-//!             then base + bytes * per byte (+ seek, if it rotates and the head is elsewhere)
-//!   order     as they come; with command queueing the nearest of those it has, and so the next of a stream before all
-//!             others, unless one has waited for a second
 //!   content   block 4 KiB -> eight stamps (payload: one u64 a sector of 512 bytes) or bytes (records)
 //!   cache     block -> its versions since the last flush; a power cut leaves any of them, sector by sector
 //! ```
@@ -12,11 +8,11 @@
 //! Payload is one stamp a sector. A stamp and the 512 bytes that repeat it are the same thing, so payload that is read
 //! as a record, or a record as payload, is seen for what it is.
 //!
-//! Left out: elevators over more than distance, zones, read-ahead, throttling, wear, silent corruption. A disk
-//! answers reads from its cache and in any order; data of a read is that of the moment it completes.
+//! Left out: silent corruption that nobody asked for. Data of a read is that of the moment it completes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
+use crate::device::{Buses, Model, Timing};
 use crate::rng::Rng;
 
 /// Bytes of a sector.
@@ -24,55 +20,6 @@ pub const SECTOR: u64 = 512;
 /// Bytes of a block.
 pub const BLOCK: u64 = 4096;
 const SECTORS: usize = (BLOCK / SECTOR) as usize;
-
-/// Service times.
-#[derive(Clone, Copy, Debug)]
-pub struct Model {
-    /// Any command.
-    pub base_ns: u64,
-    /// Each KiB.
-    pub kib_ns: u64,
-    /// Commands served at once.
-    pub parallel: usize,
-    /// Added when the head has to move; 0 = does not rotate.
-    pub seek_ns: u64,
-    /// A flush.
-    pub flush_ns: u64,
-    /// A stage that commands pass one at a time, whatever their size, before a server takes them.
-    pub shared_ns: u64,
-    /// Commands among which it chooses the next; 0 takes them as they come.
-    pub ncq: usize,
-}
-
-/// How long a command may be passed over by nearer ones.
-const PATIENCE_NS: u64 = 1_000_000_000;
-
-impl Model {
-    /// 7,200 rpm.
-    pub const HDD: Model = Model {
-        base_ns: 100_000,
-        kib_ns: 6_000,
-        parallel: 1,
-        seek_ns: 8_000_000,
-        flush_ns: 10_000_000,
-        shared_ns: 0,
-        ncq: 0,
-    };
-    /// The same with command queueing.
-    pub const HDD_NCQ: Model = Model { ncq: 32, ..Model::HDD };
-    /// SATA flash.
-    pub const SSD: Model =
-        Model { base_ns: 60_000, kib_ns: 2_000, parallel: 8, seek_ns: 0, flush_ns: 1_000_000, shared_ns: 0, ncq: 0 };
-    /// NVMe flash.
-    pub const NVME: Model =
-        Model { base_ns: 15_000, kib_ns: 300, parallel: 32, seek_ns: 0, flush_ns: 100_000, shared_ns: 0, ncq: 0 };
-    /// Network-like: a price per command, 64 at a time, and nothing in common. No limit can gain more than twice.
-    pub const SERVERS: Model =
-        Model { base_ns: 1_000_000, kib_ns: 0, parallel: 64, seek_ns: 0, flush_ns: 1_000_000, shared_ns: 0, ncq: 0 };
-    /// Network-like, with a price in common: what a measured one-node Ceph does, by `queue/budget/model.rs` in core.
-    pub const CLUSTER: Model =
-        Model { base_ns: 720_000, kib_ns: 0, parallel: 64, seek_ns: 0, flush_ns: 720_000, shared_ns: 88_000, ncq: 0 };
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Block {
@@ -173,91 +120,31 @@ impl Default for Content {
     }
 }
 
+/// The disks of one world: they share buses by name.
+pub fn array<'a>(shapes: impl Iterator<Item = (u64, &'a Model)>, rng: &mut Rng) -> Vec<Disk> {
+    let mut buses = Buses::default();
+    shapes.map(|(size, model)| Disk::new(size, Timing::sharing(model, size, rng.next_u64(), &mut buses))).collect()
+}
+
 /// One disk.
 #[derive(Clone, Debug)]
 pub struct Disk {
     /// Bytes.
     pub size: u64,
-    /// Service times.
-    pub model: Model,
+    /// When commands are done.
+    pub timing: Timing,
+    /// When the world will look at it next.
+    pub(crate) look_at: Option<u64>,
     blocks: BTreeMap<u64, Block>,
     /// Versions that a power cut may leave: the first is on stable media, the last is what a read gives.
     unstable: BTreeMap<u64, Vec<(u64, Block)>>,
     seq: u64,
-    servers: Vec<u64>,
-    /// When the shared stage is free.
-    shared: u64,
-    head: u64,
-    /// What it may choose from, by arrival.
-    choices: VecDeque<Choice>,
-    is_busy: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Choice {
-    id: u32,
-    arrived: u64,
-    offset: u64,
-    len: u64,
-    is_flush: bool,
 }
 
 impl Disk {
     /// An empty disk.
-    pub fn new(size: u64, model: Model) -> Disk {
-        let servers = vec![0; model.parallel.max(1)];
-        let (blocks, unstable, choices) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
-        Disk { size, model, blocks, unstable, seq: 0, servers, shared: 0, head: 0, choices, is_busy: false }
-    }
-
-    /// A command arrives; which one the disk begins with, and when that is done.
-    pub fn arrive(
-        &mut self,
-        now: u64,
-        (id, offset, len): (u32, u64, u64),
-        is_flush: bool,
-        factor: u64,
-    ) -> Option<(u32, u64)> {
-        if self.model.ncq == 0 {
-            return Some((id, self.serve(now, offset, len, is_flush, factor)));
-        }
-        self.choices.push_back(Choice { id, arrived: now, offset, len, is_flush });
-        if self.is_busy { None } else { self.begin(now, factor) }
-    }
-
-    /// A command is done; likewise.
-    pub fn next(&mut self, now: u64, factor: u64) -> Option<(u32, u64)> {
-        if self.model.ncq == 0 {
-            return None;
-        }
-        self.is_busy = false;
-        self.begin(now, factor)
-    }
-
-    fn begin(&mut self, now: u64, factor: u64) -> Option<(u32, u64)> {
-        let far = |choice: &Choice| if choice.is_flush { u64::MAX } else { choice.offset.abs_diff(self.head) };
-        let nearest = || self.choices.iter().take(self.model.ncq).enumerate().min_by_key(|(_, choice)| far(choice));
-        let at = match self.choices.front()? {
-            oldest if now >= oldest.arrived + PATIENCE_NS => 0,
-            _ => nearest()?.0,
-        };
-        let Choice { id, offset, len, is_flush, .. } = self.choices.remove(at)?;
-        self.is_busy = true;
-        Some((id, self.serve(now, offset, len, is_flush, factor)))
-    }
-
-    /// When a command that arrives now is done.
-    fn serve(&mut self, now: u64, offset: u64, len: u64, is_flush: bool, factor: u64) -> u64 {
-        let m = &self.model;
-        let mut ns = if is_flush { m.flush_ns } else { m.base_ns + len.min(32 << 20) / 1024 * m.kib_ns };
-        if !is_flush && self.head != offset {
-            ns += m.seek_ns;
-        }
-        self.head = offset + len;
-        let server = self.servers.iter_mut().min().expect("at least one");
-        self.shared = self.shared.max(now) + m.shared_ns * factor;
-        *server = (*server).max(self.shared) + ns.max(1) * factor;
-        *server
+    pub fn new(size: u64, timing: Timing) -> Disk {
+        Disk { size, timing, look_at: None, blocks: BTreeMap::new(), unstable: BTreeMap::new(), seq: 0 }
     }
 
     /// A moment that a flush arriving now covers everything up to.
@@ -350,10 +237,8 @@ impl Disk {
 
     /// The command queue is empty, as after a reset.
     pub fn settle(&mut self) {
-        self.servers.iter_mut().for_each(|s| *s = 0);
-        self.shared = 0;
-        self.choices.clear();
-        self.is_busy = false;
+        self.timing.settle();
+        self.look_at = None;
     }
 
     /// Damages one byte of what stands there.

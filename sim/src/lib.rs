@@ -9,9 +9,11 @@
 //! The same engine as in production is driven through the same two functions; nothing in it knows. A run is a
 //! function of its seed: same seed, same trace, on every machine.
 //!
-//! Left out: payload below 512 bytes (a sector is one stamp), real service times (see [`disk`]), threads, memory.
+//! Left out: payload below 512 bytes (a sector is one stamp), what models of devices leave out (see [`device`]), threads,
+//! memory.
 
 pub mod cost;
+pub mod device;
 pub mod disk;
 pub mod fault;
 pub mod lab;
@@ -25,7 +27,8 @@ pub mod watch;
 pub mod workload;
 pub mod world;
 
-pub use disk::{Disk, Model};
+pub use device::{Model, Timing};
+pub use disk::Disk;
 pub use fault::{Fault, Trouble};
 pub use rng::Rng;
 pub use world::{Crash, World};

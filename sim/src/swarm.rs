@@ -11,7 +11,7 @@ use braid_core::request::{Event, RequestError};
 use braid_core::scrub::State;
 use braid_core::units::{BLOCK, MIB, VolumeId};
 
-use crate::disk::Model;
+use crate::device::Model;
 use crate::fault::{Fault, Trouble};
 use crate::rng::Rng;
 use crate::workload::{Job, any_command, any_queue_command};
@@ -30,13 +30,14 @@ pub struct Summary {
     pub hash: u64,
 }
 
-const KINDS: [(&str, Model); 6] = [
-    ("hdd", Model::HDD),
-    ("hdd", Model::HDD_NCQ),
-    ("ssd", Model::SSD),
-    ("nvme", Model::NVME),
-    ("net", Model::CLUSTER),
-    ("odd", Model::SSD),
+/// Class and model of a device.
+const KINDS: [(&str, &str); 6] = [
+    ("hdd", "hdd"),
+    ("hdd", "hdd-5400"),
+    ("ssd", "sata-ssd"),
+    ("nvme", "nvme"),
+    ("net", "ceph-one-node"),
+    ("odd", "rbd"),
 ];
 
 struct Client {
@@ -63,6 +64,7 @@ pub fn run(seed: u64) -> Result<Summary, String> {
         .map(|_| {
             let (class, model) = *rng.pick(&KINDS);
             let mib = if is_tiny { rng.between(16, 24) } else { rng.between(20, 200) };
+            let model = Model::shipped(model).expect("it comes with the crate");
             Shape { size: mib * MIB + rng.below(256) * 4096, model, class }
         })
         .collect();
@@ -73,7 +75,8 @@ pub fn run(seed: u64) -> Result<Summary, String> {
     let interval = *rng.pick(&["100ms", "1s", "5s"]);
     let mode = *rng.pick(&["tiers", "tiers", "stock", "ssd-metadata", "allocation-hint"]);
     if talk {
-        println!("seed {seed}: data {} metadata {} {mode} {interval} {shapes:?}", data.name(), metadata.name());
+        println!("seed {seed}: data {} metadata {} {mode} {interval}", data.name(), metadata.name());
+        shapes.iter().for_each(|s| println!("  {} of {} bytes, class {}", s.model.name(), s.size, s.class));
     }
     if world.create(&shapes, data, metadata, &[("commit_interval", interval), ("allocation", mode)]).is_err() {
         return Ok(Summary::default());

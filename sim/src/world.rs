@@ -100,7 +100,8 @@ pub struct World {
     /// Complaints of the oracle and the checkers: empty, or the run is a failure.
     pub wrong: Vec<String>,
     now: u64,
-    heap: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    /// When to look at which disk. An entry counts if the disk says the same, and the first one always does.
+    heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
     order: u64,
     running: BTreeMap<u32, Running>,
     watches: Vec<Watch>,

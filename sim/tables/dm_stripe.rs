@@ -15,7 +15,7 @@ use braid_core::request::{Content, DeviceOp, Op};
 use braid_core::stripe::{Stack, Target, replay};
 use braid_core::units::{KIB, MIB, VolumeId};
 
-use crate::disk::Model;
+use crate::device::Model;
 use crate::table::{Lab, Plot, Row, Sheet, Table, Within};
 use crate::world::{Shape, World};
 
@@ -101,7 +101,8 @@ struct Braid {
 }
 
 fn braid(seed: u64, record: u64) -> Braid {
-    let shape = Shape { size: 2 * BYTES + 256 * MIB, model: Model::SSD, class: "ssd" };
+    let model = Model::shipped("sata-ssd").expect("it comes with the crate");
+    let shape = Shape { size: 2 * BYTES + 256 * MIB, model, class: "ssd" };
     let mut world = World::with_pool(seed, &vec![shape; 8], Profile::Raid0, Profile::Raid0.system(), &[]);
     let volume = world.volume("v", BYTES, VolumeClass::Auto);
     const WRITE: Op = Op::Write { fua: false };

@@ -11,7 +11,8 @@ use braid_core::units::{BLOCK, DeviceId, MIB, Uuid, VolumeId};
 use braid_core::{DeviceClass, Profile};
 
 use super::job::Job;
-use crate::disk::{Disk, Model};
+use crate::device::Model;
+use crate::disk;
 use crate::world::World;
 
 /// A member.
@@ -34,7 +35,7 @@ pub struct Member {
 impl Member {
     /// A member without settings of its own.
     pub fn new(name: &str, size: u64, class: &str, model: Model) -> Member {
-        let rotational = model.seek_ns != 0;
+        let rotational = model.is_rotational();
         Member { name: name.into(), size, model, class: class.into(), rotational, settings: Vec::new() }
     }
 }
@@ -170,8 +171,9 @@ impl Setup {
             devices: self.members.iter().enumerate().map(device).collect::<Result<_, String>>()?,
             properties: self.settings.clone(),
         };
-        let disks = self.members.iter().map(|member| Disk::new(member.size / BLOCK * BLOCK, member.model));
-        world.form(disks.collect(), &new).map_err(|error| error.message)
+        let sizes = self.members.iter().map(|member| (member.size / BLOCK * BLOCK, &member.model));
+        let disks = disk::array(sizes, &mut world.rng);
+        world.form(disks, &new).map_err(|error| error.message)
     }
 
     /// Writes every region that a job may touch, once.

@@ -110,6 +110,7 @@ impl World {
         assert!(self.engine().is_quiet(), "something is under way");
         self.engine = None;
         self.wake = None;
+        self.heap.clear();
         self.disks.iter_mut().for_each(|disk| disk.settle());
         self.open()
     }

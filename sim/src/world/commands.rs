@@ -6,6 +6,7 @@ use braid_core::request::{DeviceOp, Dispatch, Input, IoError, Segment};
 use braid_core::units::IoId;
 
 use super::{Running, World, mix};
+use crate::device;
 use crate::disk::SECTOR;
 
 impl World {
@@ -32,23 +33,46 @@ impl World {
         } else {
             self.faults.strike(device.0, op, offset, len, &mut self.rng)
         };
-        let factor = self.faults.factor(device.0, self.now);
         self.loads[i].begins(self.now);
-        let began = match self.instant {
-            true => Some((id.0, self.now)),
-            false => self.disks[i].arrive(self.now, (id.0, offset, len), op == DeviceOp::Flush, factor),
-        };
-        self.schedule(began);
+        self.slow_down(i);
+        let timing = &mut self.disks[i].timing;
+        match self.instant {
+            true => timing.at_once(self.now, id.0),
+            false => timing.arrive(self.now, device::Command { id: id.0, op, offset, len }),
+        }
+        self.schedule(i);
         let running = Running { dispatch, sent, content, mark: self.disks[i].mark(), fails };
         assert!(self.running.insert(id.0, running).is_none(), "I/O {id} is under way already");
     }
 
-    /// A disk began with a command.
-    fn schedule(&mut self, began: Option<(u32, u64)>) {
-        let Some((id, done)) = began else { return };
-        let jitter = if self.exact { 0 } else { self.rng.below(2_000) };
-        self.order += 1;
-        self.heap.push(Reverse((done + jitter, self.order, id)));
+    fn slow_down(&mut self, disk: usize) {
+        let factor = self.faults.factor(disk as u32 + 1, self.now);
+        self.disks[disk].timing.set_factor(factor);
+    }
+
+    /// To look at a disk when something happens there.
+    fn schedule(&mut self, disk: usize) {
+        let Some(at) = self.disks[disk].timing.next_event() else { return };
+        let at = at + if self.exact { 0 } else { self.rng.below(2_000) };
+        if self.disks[disk].look_at.is_none_or(|planned| at < planned) {
+            self.disks[disk].look_at = Some(at);
+            self.order += 1;
+            self.heap.push(Reverse((at, self.order, disk)));
+        }
+    }
+
+    /// Takes one completion of a disk whose moment has come, if there is one.
+    pub(super) fn look(&mut self, disk: usize) -> bool {
+        self.disks[disk].look_at = None;
+        self.slow_down(disk);
+        let done = self.disks[disk].timing.complete(self.now);
+        self.schedule(disk);
+        while let Some(&Reverse((at, _, disk))) = self.heap.peek()
+            && self.disks[disk].look_at != Some(at)
+        {
+            self.heap.pop();
+        }
+        done.inspect(|&id| self.complete(IoId(id))).is_some()
     }
 
     pub(super) fn complete(&mut self, id: IoId) {
@@ -58,12 +82,7 @@ impl World {
         if let Some(sent) = &sent {
             self.watches[i].complete(sent);
         }
-        let factor = self.faults.factor(device.0, self.now);
         self.loads[i].ends(self.now);
-        if !self.instant {
-            let began = self.disks[i].next(self.now, factor);
-            self.schedule(began);
-        }
         if self.faults.is_absent(device.0, self.now) {
             fails = Some(IoError::Gone);
         }

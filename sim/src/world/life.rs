@@ -10,7 +10,8 @@ use braid_core::units::{DeviceId, Instant, Uuid};
 use braid_core::{Engine, Profile};
 
 use super::{Load, World};
-use crate::disk::{Content, Disk, Model};
+use crate::device::Model;
+use crate::disk::{self, Content, Disk};
 use crate::watch::Watch;
 
 /// How a run ends before its time.
@@ -55,7 +56,7 @@ impl World {
             path: format!("disk{i}"),
             size: s.size,
             class: braid_core::DeviceClass::parse(s.class).expect("a class"),
-            rotational: s.model.seek_ns != 0,
+            rotational: s.model.is_rotational(),
             tiers: None,
             hint: Default::default(),
         });
@@ -67,7 +68,8 @@ impl World {
             devices: devices.collect(),
             properties: set.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect(),
         };
-        self.form(shapes.iter().map(|s| Disk::new(s.size, s.model)).collect(), &new)
+        let disks = disk::array(shapes.iter().map(|s| (s.size, &s.model)), &mut self.rng);
+        self.form(disks, &new)
     }
 
     /// Writes a new pool on these disks.

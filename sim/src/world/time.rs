@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 
 use braid_core::request::Input;
-use braid_core::units::IoId;
 
 use super::World;
 
@@ -26,14 +25,12 @@ impl World {
         // What completes within a moment is one batch, as from a ring.
         let window = self.now + if !self.exact && self.rng.percent(20) { 200_000 } else { 0 };
         let mut any = false;
-        while let Some(&Reverse((at, _, id))) = self.heap.peek()
+        while let Some(&Reverse((at, _, disk))) = self.heap.peek()
             && at <= window
         {
-            self.heap.pop();
             self.now = self.now.max(at);
-            self.complete(IoId(id));
             any = true;
-            if self.exact {
+            if self.look(disk) && self.exact {
                 break;
             }
         }

@@ -4,7 +4,7 @@ use braid_core::control::{Command, VolumeClass};
 use braid_core::request::{Content, Op};
 use braid_core::units::{DeviceId, KIB, MIB, VolumeId};
 use braid_core::{DeviceState, Profile};
-use braid_sim::disk::Model;
+use braid_sim::Model;
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::oracle::Oracle;
 use braid_sim::world::Shape;
@@ -14,7 +14,7 @@ const WRITE: Op = Op::Write { fua: false };
 
 /// A mirror of two with 4 MiB written, after a power cut.
 fn mirror(seed: u64) -> (World, VolumeId) {
-    let shape = Shape { size: 64 * MIB, model: Model::SSD, class: "ssd" };
+    let shape = Shape { size: 64 * MIB, model: Model::shipped("sata-ssd").unwrap(), class: "ssd" };
     let mut world = World::with_pool(seed, &[shape.clone(), shape], Profile::Raid1, Profile::Raid1, &[]);
     let v = world.volume("v", 64 * MIB, VolumeClass::Auto);
     world.run(v, WRITE, 0, 4 * MIB).unwrap();
@@ -130,7 +130,7 @@ fn a_member_that_was_away_and_missed_nothing_comes_back_and_one_that_was_never_o
     assert!(world.apart.is_some());
     verify(&mut world, "long away");
 
-    let shape = Shape { size: 64 * MIB, model: Model::SSD, class: "ssd" };
+    let shape = Shape { size: 64 * MIB, model: Model::shipped("sata-ssd").unwrap(), class: "ssd" };
     let mut world = World::new(1);
     world.create(&[shape.clone(), shape], Profile::Raid1, Profile::Raid1, &[]).unwrap();
     let since = world.now();

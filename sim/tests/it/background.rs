@@ -7,8 +7,7 @@
 //!
 //! The queues are the engine's own, alone with one disk of the simulator.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
 use braid_core::Profile;
 use braid_core::control::{Command, VolumeClass};
@@ -21,9 +20,9 @@ use braid_core::queue::waiting::{Leaving, Waiting};
 use braid_core::queue::zfs::VdevQueue;
 use braid_core::request::{Content, DeviceOp, Op};
 use braid_core::units::{DeviceId, GIB, Instant, IoId, KIB, MIB};
-use braid_sim::disk::{Disk, Model};
+use braid_sim::device::{self, Timing};
 use braid_sim::world::Shape;
-use braid_sim::{Rng, World};
+use braid_sim::{Model, Rng, World};
 
 const SECOND: u64 = 1_000_000_000;
 const SIZE: u64 = 1024 * GIB;
@@ -97,8 +96,9 @@ struct Outcome {
 
 /// So many seconds of a scrub, with or without the client.
 fn beside_a_scrub(mut queue: Queue, client: bool, seconds: u64) -> Outcome {
-    let (mut disk, mut rng, mut leaving) = (Disk::new(SIZE, Model::HDD_NCQ), Rng::new(5), Leaving::default());
-    let (mut heap, mut flying) = (BinaryHeap::new(), BTreeMap::new());
+    let mut disk = Timing::new(&Model::shipped("hdd").unwrap(), SIZE, 1);
+    let (mut rng, mut leaving) = (Rng::new(5), Leaving::default());
+    let mut flying = BTreeMap::new();
     let (mut outcome, mut now, mut id, mut place, mut ahead) = (Outcome::default(), 0, 0, 0, 0);
     let mut client_waits = !client;
     while now < seconds * SECOND {
@@ -119,11 +119,11 @@ fn beside_a_scrub(mut queue: Queue, client: bool, seconds: u64) -> Outcome {
             let member = leaving.members[command.members.start];
             assert_eq!(command.members.len(), 1);
             flying.insert(member.id.0, member);
-            let began = disk.arrive(now, (member.id.0, command.offset, command.len), false, 1);
-            heap.extend(began.map(|(id, done)| Reverse((done, id))));
+            let (id, op, offset, len) = (member.id.0, DeviceOp::Read, command.offset, command.len);
+            disk.arrive(now, device::Command { id, op, offset, len });
         }
         leaving.clear();
-        let due = heap.peek().map(|Reverse((at, _))| *at);
+        let due = disk.next_event();
         match (due, queue.wake_at()) {
             (due, Some(wake)) if due.is_none_or(|at| wake.0 < at) => {
                 now = now.max(wake.0);
@@ -131,9 +131,8 @@ fn beside_a_scrub(mut queue: Queue, client: bool, seconds: u64) -> Outcome {
             }
             (Some(at), _) => {
                 now = at;
-                let Reverse((_, done)) = heap.pop().unwrap();
+                let Some(done) = disk.complete(now) else { continue };
                 let member = flying.remove(&done).unwrap();
-                heap.extend(disk.next(now, 1).map(|(id, done)| Reverse((done, id))));
                 if member.class == Class::Scrub {
                     (ahead, outcome.scrubbed_mib) = (ahead - 1, outcome.scrubbed_mib + PIECE);
                 } else {
@@ -172,7 +171,7 @@ fn random_reads_beside_a_scrub_in_each_mode() {
 fn limits_of_background_classes_hold_in_the_engine() {
     for scheduler in ["braid", "zfs-2.0.1", "zfs-pr11166", "zfs-before"] {
         for most in [1u32, 2] {
-            let shape = Shape { size: 256 * MIB, model: Model::HDD_NCQ, class: "hdd" };
+            let shape = Shape { size: 256 * MIB, model: Model::shipped("hdd").unwrap(), class: "hdd" };
             let mut world = World::with_pool(1, &[shape], Profile::Single, Profile::Single, &[]);
             let (limit, m) =
                 (most.to_string(), |name: &str, value: &str| Command::Set { name: name.into(), value: value.into() });

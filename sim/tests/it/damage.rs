@@ -6,12 +6,13 @@ use braid_core::meta::codec::crc32c;
 use braid_core::meta::superblock::{SLOTS, SUPERBLOCK_SIZE, SlotError, Superblock, newest};
 use braid_core::request::Op;
 use braid_core::units::{MIB, VolumeId};
-use braid_sim::disk::{Content, Model};
+use braid_sim::Model;
+use braid_sim::disk::Content;
 use braid_sim::world::Shape;
 use braid_sim::{Crash, Rng, World};
 
 fn pool(devices: usize, profile: Profile) -> (World, VolumeId) {
-    let shape = Shape { size: 64 * MIB, model: Model::SSD, class: "ssd" };
+    let shape = Shape { size: 64 * MIB, model: Model::shipped("sata-ssd").unwrap(), class: "ssd" };
     let mut world = World::with_pool(1, &vec![shape; devices], profile, profile.system(), &[]);
     let v = world.volume("v", 1 << 36, VolumeClass::Auto);
     for i in 0..40 {

@@ -4,7 +4,7 @@ use braid_core::Profile;
 use braid_core::control::{Command, VolumeClass};
 use braid_core::request::{Content, Op, RequestError};
 use braid_core::units::{KIB, MIB, VolumeId};
-use braid_sim::disk::Model;
+use braid_sim::Model;
 use braid_sim::world::Shape;
 use braid_sim::{Crash, Rng, World};
 
@@ -62,7 +62,7 @@ fn a_pool_filled_to_the_last_unit_flushes_rewrites_discards_and_reopens() {
     ];
     for (i, (devices, mib, profile, aligned)) in rows.into_iter().enumerate() {
         let about = format!("{} on {devices} of {mib} MiB, every {} KiB", profile.name(), aligned / KIB);
-        let shape = Shape { size: mib * MIB, model: Model::SSD, class: "ssd" };
+        let shape = Shape { size: mib * MIB, model: Model::shipped("sata-ssd").unwrap(), class: "ssd" };
         let mut world = World::with_pool(7, &vec![shape; devices], profile, profile.system(), &[]);
         let mut rng = Rng::new(i as u64);
         let size = if aligned >= MIB { 1 << 40 } else { 256 * MIB };
@@ -111,7 +111,7 @@ fn a_pool_filled_to_the_last_unit_flushes_rewrites_discards_and_reopens() {
 /// Leaves in one line need no page until a discard cuts them; then all of them do.
 #[test]
 fn every_leaf_of_a_full_pool_may_be_cut() {
-    let shape = Shape { size: 400 * MIB, model: Model::SSD, class: "ssd" };
+    let shape = Shape { size: 400 * MIB, model: Model::shipped("sata-ssd").unwrap(), class: "ssd" };
     let mut world = World::with_pool(1, &[shape], Profile::Single, Profile::Single, &[]);
     let v = world.volume("v", 1 << 30, VolumeClass::Data);
     let mut end = 0;
@@ -133,7 +133,7 @@ fn every_leaf_of_a_full_pool_may_be_cut() {
 /// A volume goes and its pages with it, but not before a checkpoint: who fills the pool again at once waits for that.
 #[test]
 fn a_destroyed_volume_makes_room_for_as_many_leaves_as_it_had() {
-    let shape = Shape { size: 24 * MIB, model: Model::SSD, class: "ssd" };
+    let shape = Shape { size: 24 * MIB, model: Model::shipped("sata-ssd").unwrap(), class: "ssd" };
     let mut world = World::with_pool(1, &[shape], Profile::Single, Profile::Single, &[]);
     let mut rng = Rng::new(1);
     let keep = world.volume("keep", 4 * MIB, VolumeClass::Data);
@@ -159,7 +159,7 @@ fn a_destroyed_volume_makes_room_for_as_many_leaves_as_it_had() {
 /// down: then a first write is refused, and a checkpoint still finds its pages.
 #[test]
 fn new_leaves_are_refused_before_the_pool_cannot_be_written_down() {
-    let shape = Shape { size: 400 * MIB, model: Model::SSD, class: "ssd" };
+    let shape = Shape { size: 400 * MIB, model: Model::shipped("sata-ssd").unwrap(), class: "ssd" };
     let mut world = World::with_pool(1, &[shape], Profile::Single, Profile::Single, &[]);
     let mut rng = Rng::new(2);
     let v = world.volume("v", 1 << 40, VolumeClass::Data);

@@ -6,7 +6,7 @@ use braid_core::queue::class::Class;
 use braid_core::queue::stats::Histogram;
 use braid_core::request::{Content, DeviceOp, Op};
 use braid_core::units::{DeviceId, GIB, KIB, MIB, VolumeId};
-use braid_sim::disk::Model;
+use braid_sim::Model;
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::table::Lab;
 use braid_sim::world::Shape;
@@ -18,6 +18,20 @@ const BLOCK: u64 = 4 * KIB;
 
 type Settings<'a> = &'a [(&'a str, &'a str)];
 
+/// What a measured Ceph of one node does, by `queue/budget/model.rs` in core.
+fn cluster() -> Model {
+    Model::shipped("ceph-one-node").unwrap()
+}
+
+/// A price per command, 64 at a time, and nothing in common. No limit can gain more than twice.
+fn servers() -> Model {
+    let mut model = cluster();
+    for (key, value) in [("request_ns", 0), ("read_ns", 1_000_000), ("write_ns", 1_000_000), ("flush_ns", 1_000_000)] {
+        model.set(key, value, "chosen").unwrap();
+    }
+    model
+}
+
 fn set(world: &mut World, settings: Settings<'_>) {
     for (name, value) in settings {
         let command = Command::Set { name: name.to_string(), value: value.to_string() };
@@ -26,8 +40,8 @@ fn set(world: &mut World, settings: Settings<'_>) {
 }
 
 /// A pool whose volume is written from end to end.
-fn written(model: Model, class: &'static str, devices: usize, profile: Profile, bytes: u64) -> (World, VolumeId) {
-    let shape = Shape { size: 2 * bytes + 256 * MIB, model, class };
+fn written(model: &Model, class: &'static str, devices: usize, profile: Profile, bytes: u64) -> (World, VolumeId) {
+    let shape = Shape { size: 2 * bytes + 256 * MIB, model: model.clone(), class };
     let mut world = World::with_pool(1, &vec![shape; devices], profile, profile.system(), &[]);
     let v = world.volume("v", bytes, VolumeClass::Auto);
     for at in (0..bytes).step_by(MIB as usize) {
@@ -82,14 +96,14 @@ impl Load {
 }
 
 /// What a load gets on one device of this model under these settings.
-fn rate(model: Model, settings: Settings<'_>, load: &Load) -> (u64, u64) {
+fn rate(model: &Model, settings: Settings<'_>, load: &Load) -> (u64, u64) {
     const BYTES: u64 = 32 * MIB;
     let (mut world, v) = written(model, "net", 1, Profile::Single, BYTES);
     set(&mut world, settings);
     world.run_until_quiet();
     world.exact = true;
     // A search of `auto` takes some thousand commands.
-    let warm = if load.depth == 1 { 0 } else { 128 * model.shared_ns.max(10_000) * 200 };
+    let warm = if load.depth == 1 { 0 } else { 128 * model.get("request_ns").unwrap().max(10_000) * 200 };
     load.run(&mut world, v, BYTES, warm, SECOND / 4)
 }
 
@@ -102,7 +116,7 @@ const AUTO: Settings<'_> = &[("budget", "auto")];
 fn budgets_of_a_device_with_a_price_per_command() {
     for op in [Op::Read, WRITE] {
         let load = Load { op, ..SEQUENTIAL };
-        for (model, auto_min) in [(Model::SERVERS, 190), (Model::CLUSTER, 400)] {
+        for (model, auto_min) in [(&servers(), 190), (&cluster(), 400)] {
             let base = rate(model, NONE, &load).0;
             let gain = |settings| rate(model, settings, &load).0 * 100 / base;
             let (braid, fixed, auto) = (gain(OFF), gain(NONE_64), gain(AUTO));
@@ -117,7 +131,7 @@ fn budgets_of_a_device_with_a_price_per_command() {
 #[test]
 fn budgets_leave_random_load_alone() {
     let load = Load { random: true, ..SEQUENTIAL };
-    for model in [Model::SERVERS, Model::CLUSTER] {
+    for model in [&servers(), &cluster()] {
         for (off, on) in [(NONE, NONE_64), (OFF, AUTO)] {
             let (base, kept) = (rate(model, off, &load).0, rate(model, on, &load).0);
             assert!(kept * 100 >= base * 98 && kept * 100 <= base * 102, "{on:?}: {kept} of {base}");
@@ -130,9 +144,9 @@ fn at_depth_1_budgets_change_nothing_at_all() {
     for random in [false, true] {
         for op in [Op::Read, WRITE] {
             let load = Load { op, depth: 1, random };
-            let base = rate(Model::CLUSTER, NONE, &load);
+            let base = rate(&cluster(), NONE, &load);
             for settings in [NONE_64, OFF, AUTO] {
-                assert_eq!(rate(Model::CLUSTER, settings, &load), base, "{settings:?}");
+                assert_eq!(rate(&cluster(), settings, &load), base, "{settings:?}");
             }
         }
     }
@@ -142,7 +156,7 @@ fn at_depth_1_budgets_change_nothing_at_all() {
 #[test]
 fn a_held_run_goes_at_its_bound_beside_a_device_that_is_stuck() {
     const BYTES: u64 = 32 * MIB;
-    let (mut world, v) = written(Model::CLUSTER, "net", 1, Profile::Single, BYTES);
+    let (mut world, v) = written(&cluster(), "net", 1, Profile::Single, BYTES);
     world.exact = true;
     SEQUENTIAL.run(&mut world, v, BYTES, 3 * SECOND, SECOND / 4);
     let held = |world: &World| {
@@ -201,7 +215,7 @@ fn batches_of_1024_are_commands_of_4_mib() {
     // The published case, and the others on an eighth of it.
     let rows = [("braid", Op::Read, GIB), ("braid", WRITE, GIB / 8), ("none", Op::Read, GIB / 8)];
     for (scheduler, op, bytes) in rows.into_iter().chain([("none", WRITE, GIB / 8), ("deadline", Op::Read, GIB / 8)]) {
-        let (mut world, v) = written(Model::CLUSTER, "net", 1, Profile::Single, bytes);
+        let (mut world, v) = written(&cluster(), "net", 1, Profile::Single, bytes);
         // The chunks of a pool do not begin at multiples of 4 MiB of the device, as objects of an image do.
         let settings = [("max_request", "4M"), ("max_segments", "1024"), ("boundary", "0")];
         set(&mut world, &[("scheduler", scheduler)]);
@@ -219,8 +233,8 @@ fn a_stream_stays_on_one_mirror_for_a_window_under_every_policy() {
     const BYTES: u64 = 16 * MIB;
     let policies = ["latency", "queue", "pid", "latency-2021", "latency-2024", "device", "devid:2"];
     let rotations = ["round-robin", "round-robin:4096", "zfs", "roundrobin-v3"];
-    for (a, b) in [(Model::SSD, Model::SSD), (Model::HDD, Model::HDD), (Model::HDD, Model::NVME)] {
-        let shape = |model| Shape { size: 2 * BYTES + 256 * MIB, model, class: "ssd" };
+    for (a, b) in [("sata-ssd", "sata-ssd"), ("hdd", "hdd"), ("hdd", "nvme")] {
+        let shape = |model| Shape { size: 2 * BYTES + 256 * MIB, model: Model::shipped(model).unwrap(), class: "ssd" };
         let mut world = World::with_pool(1, &[shape(a), shape(b)], Profile::Raid1, Profile::Raid1, &[]);
         let v = world.volume("v", BYTES, VolumeClass::Auto);
         in_batches(&mut world, v, WRITE, BYTES, BLOCK, 256);

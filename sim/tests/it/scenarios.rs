@@ -5,7 +5,7 @@ use braid_core::control::{Command, Done, ErrorKind, VolumeClass};
 use braid_core::request::{Content, DeviceOp, Event, Op, RequestError};
 use braid_core::units::{DeviceId, KIB, MIB, VolumeId};
 use braid_core::{ChunkType, DeviceState};
-use braid_sim::disk::Model;
+use braid_sim::Model;
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::world::Shape;
 use braid_sim::{Crash, World};
@@ -13,7 +13,7 @@ use braid_sim::{Crash, World};
 const WRITE: Op = Op::Write { fua: false };
 
 fn shape(mib: u64, class: &'static str) -> Shape {
-    let model = if class == "hdd" { Model::HDD } else { Model::SSD };
+    let model = Model::shipped(if class == "hdd" { "hdd" } else { "sata-ssd" }).unwrap();
     Shape { size: mib * MIB, model, class }
 }
 

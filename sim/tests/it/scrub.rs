@@ -7,7 +7,7 @@ use braid_core::request::{Content, DeviceOp, Event, Op, ScrubCopy};
 use braid_core::scrub::State;
 use braid_core::units::{BLOCK, DeviceId, KIB, MIB, UNIT, VolumeId};
 use braid_core::{ChunkType, DeviceState, Profile};
-use braid_sim::disk::Model;
+use braid_sim::Model;
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::world::Shape;
 use braid_sim::{Crash, World};
@@ -15,7 +15,7 @@ use braid_sim::{Crash, World};
 const WRITE: Op = Op::Write { fua: false };
 
 fn pool(devices: usize, data: Profile, metadata: Profile) -> (World, VolumeId) {
-    let shape = Shape { size: 160 * MIB, model: Model::SSD, class: "ssd" };
+    let shape = Shape { size: 160 * MIB, model: Model::shipped("sata-ssd").unwrap(), class: "ssd" };
     let mut world = World::with_pool(1, &vec![shape; devices], data, metadata, &[]);
     let volume = world.volume("v", 1 << 40, VolumeClass::Auto);
     (world, volume)
@@ -310,7 +310,7 @@ fn pause_resume_and_restart_keep_the_place() {
 #[test]
 fn a_power_cut_in_the_middle_ends_in_a_scrub_that_finishes() {
     for seed in 0..30 {
-        let shape = Shape { size: 160 * MIB, model: Model::SSD, class: "ssd" };
+        let shape = Shape { size: 160 * MIB, model: Model::shipped("sata-ssd").unwrap(), class: "ssd" };
         let mut world = World::with_pool(seed, &[shape.clone(), shape], Profile::Raid1, Profile::Raid1, &[]);
         let v = world.volume("v", 1 << 40, VolumeClass::Auto);
         fill(&mut world, v);
