@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use braid_host::backend::Fault;
 use braid_host::control::api::*;
+use braid_host::control::service::Service;
 use braid_host::daemon::{Daemon, DaemonConfig, MEMORY_DEFAULT};
 use braid_host::nbd::client::{Client, Wish};
 use braid_host::reactor::Choice;
