@@ -43,9 +43,11 @@ use braid_core::request::{Event, Input, Output, Reply, Request};
 use braid_core::units::{Instant, MIB, Uuid};
 
 #[cfg(feature = "fuse")]
-use self::calls::{Addressed, Due, FUSE};
+use self::calls::{Due, FUSE};
 use self::clients::Client;
 use self::disks::Zeroing;
+#[cfg(feature = "fuse")]
+use self::inbox::Addressed;
 use self::inbox::Inbox;
 use self::load::{LOAD, Running};
 use self::stop::STOP_TURN;

@@ -19,9 +19,6 @@ pub(super) struct Due {
     request: Request,
 }
 
-/// A call, the volume it is for, and the mount it came through.
-pub(super) type Addressed = (VolumeId, ClientId, Call);
-
 impl PumpHandle {
     /// Where the FUSE share of a volume sends its calls.
     pub fn sink(&self, volume: VolumeId) -> Arc<dyn Sink> {

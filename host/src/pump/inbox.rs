@@ -38,6 +38,10 @@ impl Drop for Pump {
 
 type Look = Box<dyn FnOnce(&Engine) + Send>;
 
+/// A call over FUSE, the volume it is for, and the mount it came through.
+#[cfg(feature = "fuse")]
+pub(super) type Addressed = (braid_core::units::VolumeId, braid_core::units::ClientId, crate::fuse::Call);
+
 pub(super) enum Message {
     Control(Command, Sender<Result<Done, ControlError>>),
     Look(Look),
@@ -45,7 +49,7 @@ pub(super) enum Message {
     HangUp(u32),
     Clients(u32, Sender<usize>),
     #[cfg(feature = "fuse")]
-    Call(super::calls::Addressed),
+    Call(Addressed),
     Load(Box<dyn Load>, Sender<Box<dyn Load>>),
     Stop,
 }
