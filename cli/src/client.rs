@@ -6,8 +6,9 @@
 //!
 //! A socket that was not named is used only if root or this user listens there: anybody can make a folder in `/tmp`.
 
-use braid_host::control::api::{ApiError, Call, Envelope, ErrorEnvelope, ErrorKind};
+use braid_host::control::api::{ApiError, Envelope, ErrorEnvelope, ErrorKind};
 use braid_host::control::server::{SYSTEM_SOCKET, default_socket, own_uid};
+use braid_host::control::service::Call;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;

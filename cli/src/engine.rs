@@ -6,8 +6,9 @@
 //! | begins with `nbd` | an NBD socket: shares on the daemon's own socket, or on its address, are served there |
 //! | anything else | the control socket |
 
-use braid_host::control::api::{ApiError, Service};
+use braid_host::control::api::ApiError;
 use braid_host::control::server::{self, Bound};
+use braid_host::control::service::Service;
 use braid_host::daemon::{Daemon, DaemonConfig};
 use braid_host::nbd::Listen;
 use braid_host::nbd::acceptor::activation;

@@ -13,7 +13,8 @@ pub(crate) mod why;
 use crate::client::Client;
 use crate::render;
 use crate::resolve::Interval;
-use braid_host::control::api::{ApiError, Call, Change};
+use braid_host::control::api::{ApiError, Change};
+use braid_host::control::service::Call;
 use std::io::{IsTerminal, Write};
 
 /// Exit code of a command that was carried out, or why it was not.

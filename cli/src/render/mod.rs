@@ -2,7 +2,8 @@
 
 pub(crate) mod table;
 
-use braid_host::control::api::{ApiError, Call, Change, Envelope, ErrorEnvelope};
+use braid_host::control::api::{ApiError, Change, Envelope, ErrorEnvelope};
+use braid_host::control::service::Call;
 use braid_host::control::size;
 use serde::Serialize;
 use std::fmt::Write;

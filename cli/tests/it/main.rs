@@ -12,7 +12,8 @@ mod tidy;
 #[path = "../../../host/tests/it/tools.rs"]
 mod tools;
 
-use braid_host::control::api::{PoolState, ROUTES};
+use braid_host::control::api::PoolState;
+use braid_host::control::service::ROUTES;
 use mock::{Daemon, command, finish};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;

@@ -2,6 +2,7 @@
 
 use braid_host::control::api::*;
 use braid_host::control::server;
+use braid_host::control::service::{Call, Service};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

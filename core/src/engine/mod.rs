@@ -8,19 +8,22 @@
 //!
 //! | file | part of a request's life |
 //! |---|---|
-//! | `mod.rs` | in and out, countdowns, errors of devices |
+//! | `mod.rs` | the door, commands of devices, countdowns, errors of devices |
+//! | `admit.rs` | in and out: refusals, parking, answers, counters |
 //! | `data.rs` | reads, writes, and what a client can do to space |
 //! | `space.rs` | units and chunks: handing out, taking back |
-//! | `commit.rs` | log groups, flushes, checkpoints |
+//! | `commit/` | log groups, flushes, checkpoints |
 //! | `control.rs` | commands of the operator, reports |
 //! | `scrub/` | not part of any: reading everything and comparing copies |
 
+mod admit;
 mod commit;
 mod control;
 mod data;
 mod scrub;
 mod space;
 
+pub use admit::REQUESTS_MAX;
 use control::Due;
 
 use alloc::boxed::Box;
@@ -42,14 +45,9 @@ use crate::queue::{CopySet, Departure, DeviceQueue, Io, Owner};
 use crate::range_lock::RangeLock;
 use crate::read_policy::{DeviceView, Selector};
 use crate::report::Counters;
-use crate::request::{
-    Copy, DeviceOp, Dispatch, Event, Input, IoError, NO_BUF, Op, Output, Reply, Request, RequestError, Segment,
-};
+use crate::request::{Copy, DeviceOp, Dispatch, Event, Input, IoError, Output, Request, RequestError, Segment};
 use crate::slab::Slab;
-use crate::units::{BLOCK, BufId, BufRange, DeviceId, Instant, IoId, Uuid, VolumeId};
-
-/// Most requests in flight in one pool; more are answered with `Busy`. Exports keep well below it.
-pub const REQUESTS_MAX: usize = 65_536;
+use crate::units::{BLOCK, BufId, BufRange, DeviceId, Instant, IoId, Uuid};
 
 /// A client's request on its way.
 struct Active {
@@ -276,153 +274,6 @@ impl Engine {
     /// Nothing is under way: no request, no I/O, no commit.
     pub fn is_quiet(&self) -> bool {
         self.requests.len() == 0 && self.ios.len() == 0
-    }
-
-    // ---- requests -------------------------------------------------------------------------------------------------
-
-    fn submit(&mut self, request: Request) {
-        match self.admit(&request) {
-            Ok(()) => {}
-            Err(error) => {
-                self.counters.errors += 1;
-                self.outputs.push_back(Output::Reply(Reply { tag: request.tag, result: Err(error), hole: false }));
-                return;
-            }
-        }
-        let epoch = self.space.enter();
-        let active = Active {
-            request,
-            pending: 0,
-            phase: Phase::Data,
-            error: None,
-            missed: Vec::new(),
-            doubtful: Vec::new(),
-            epoch,
-            forced: false,
-            hole: false,
-            scratch: [None; 2],
-            arrived: self.now,
-            waits_since: self.now,
-        };
-        let id = self.requests.insert(active);
-        match request.op {
-            Op::Read => self.start_read(id),
-            Op::Flush => {
-                self.requests[id].phase = Phase::Commit;
-                self.join_flush(Waiter::Request(id));
-            }
-            _ => {
-                let (start, end) = data::envelope(&request);
-                if self.locks.acquire(request.volume, start, end, id) {
-                    self.start_change(id);
-                } else {
-                    // Parked, it has not looked at any place yet.
-                    self.space.leave(epoch);
-                    self.requests[id].phase = Phase::Parked;
-                }
-            }
-        }
-    }
-
-    /// The client's mistakes are answered here; behind it they would be ours.
-    fn admit(&mut self, request: &Request) -> Result<(), RequestError> {
-        let volume = self.pool.volume(request.volume).ok_or(RequestError::NoVolume)?;
-        let end = request.offset.checked_add(request.len).ok_or(RequestError::OutOfRange)?;
-        if end > volume.size {
-            return Err(RequestError::OutOfRange);
-        }
-        if request.len == 0 && request.op != Op::Flush {
-            return Err(RequestError::Invalid);
-        }
-        let has_payload = matches!(request.op, Op::Read | Op::Write { .. });
-        if has_payload && (request.buf == NO_BUF || request.len > u64::from(u32::MAX) / 2) {
-            return Err(RequestError::Invalid);
-        }
-        if self.requests.len() >= REQUESTS_MAX {
-            self.counters.busy += 1;
-            return Err(RequestError::Busy);
-        }
-        let c = &mut self.counters;
-        match request.op {
-            Op::Read => (c.reads, c.read_bytes) = (c.reads + 1, c.read_bytes + request.len),
-            Op::Write { .. } => (c.writes, c.write_bytes) = (c.writes + 1, c.write_bytes + request.len),
-            Op::Flush => c.flushes += 1,
-            Op::Discard | Op::WriteZeroes { .. } => c.discards += 1,
-        }
-        Ok(())
-    }
-
-    /// Answers a request and lets go of what it held.
-    fn reply(&mut self, id: u32) {
-        let Active { request, error, .. } = &self.requests[id];
-        match (request.op, error) {
-            (Op::Read | Op::Flush, _) | (Op::Write { .. }, None) => {}
-            (_, error) => self.drop_reservations(id, error.is_some()),
-        }
-        let active = self.requests.remove(id);
-        let Request { tag, op, volume, .. } = active.request;
-        let result = active.error.map_or(Ok(()), Err);
-        self.count_answer(&active);
-        for scratch in active.scratch.into_iter().flatten() {
-            self.outputs.push_back(Output::Copy(Copy::Drop(scratch)));
-        }
-        self.outputs.push_back(Output::Reply(Reply { tag, result, hole: active.hole }));
-        self.space.leave(active.epoch);
-        if !matches!(op, Op::Read | Op::Flush) {
-            let (start, end) = data::envelope(&active.request);
-            self.unlock(volume, start, end, id);
-        }
-    }
-
-    /// Lets go of a range, and whoever waited for it goes on.
-    fn unlock(&mut self, volume: VolumeId, start: u64, end: u64, token: u32) {
-        let mut granted = core::mem::take(&mut self.granted);
-        self.locks.release(volume, start, end, token, &mut granted);
-        for next in granted.drain(..) {
-            if next >= scrub::TOKENS {
-                self.scrub_granted(next);
-                continue;
-            }
-            self.counters.parked.add(self.now.since(self.requests[next].waits_since));
-            self.requests[next].epoch = self.space.enter();
-            self.start_change(next);
-        }
-        self.granted = granted;
-    }
-
-    fn count_answer(&mut self, active: &Active) {
-        let Active { request, phase, error, arrived, waits_since, .. } = active;
-        let c = &mut self.counters;
-        c.errors += u64::from(error.is_some());
-        c.no_space += u64::from(*error == Some(RequestError::NoSpace));
-        let waited = self.now.since(*waits_since);
-        match (phase, request.op) {
-            // An overwrite in place has nothing to log, and is answered at once.
-            (Phase::Commit, _) if waited == 0 => {}
-            (Phase::Commit, Op::Flush | Op::Write { fua: true } | Op::WriteZeroes { fua: true, .. }) => {
-                c.flush.add(waited);
-            }
-            (Phase::Commit, _) => c.log.add(waited),
-            _ => {}
-        }
-        let took = self.now.since(*arrived);
-        match request.op {
-            Op::Read => c.read_ns += took,
-            Op::Write { .. } => c.write_ns += took,
-            _ => {}
-        }
-        let Some(volume) = self.pool.volume_mut(request.volume) else { return };
-        let c = &mut volume.counters;
-        match request.op {
-            Op::Read => {
-                (c.reads, c.read_bytes, c.read_ns) = (c.reads + 1, c.read_bytes + request.len, c.read_ns + took);
-            }
-            Op::Write { .. } => {
-                (c.writes, c.write_bytes, c.write_ns) = (c.writes + 1, c.write_bytes + request.len, c.write_ns + took);
-            }
-            Op::Flush => c.flushes += 1,
-            Op::Discard | Op::WriteZeroes { .. } => c.discards += 1,
-        }
     }
 
     /// A scratch block of the host's.

@@ -24,6 +24,8 @@ mod places;
 mod selection;
 pub mod stats;
 #[cfg(test)]
+mod table;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod twin;

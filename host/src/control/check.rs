@@ -1,6 +1,6 @@
 //! What of a request can be judged without knowing the pool: words, names, ranges, doubles.
 //!
-//! The server runs these before a [`Service`](super::api::Service) sees the request, so that every error about a word
+//! The server runs these before a [`Service`](super::service::Service) sees the request, so that every error about a word
 //! is the same sentence wherever it is met, and lists the words there are. Whatever depends on the pool or on the
 //! devices (space, what a device carries, whether an id exists) is the service's to judge.
 

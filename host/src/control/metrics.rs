@@ -17,6 +17,7 @@
 //! same in every answer, so rates over them are right.
 
 use super::api::*;
+use super::service::Service;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

@@ -42,6 +42,7 @@
 //! socket that a dead daemon left; who does not is told that another one runs.
 
 use super::api::*;
+use super::service::{Call, ROUTES, Service};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::connect_info::{ConnectInfo, Connected};

@@ -1,7 +1,7 @@
 //! The daemon: all pools of this process, and everything that is asked of them.
 //!
 //! ```text
-//!   control socket ──► Daemon (api::Service)
+//!   control socket ──► Daemon (service::Service)
 //!                        │   pools/         create, destroy, import, export, scan
 //!                        │   discover.rs    which devices are members of what
 //!                        │   cache.rs       where members were last time, and what was shared
@@ -55,6 +55,7 @@ use braid_core::units::{DeviceId, Uuid, VolumeId};
 use crate::backend::FaultHandle;
 use crate::control::api::*;
 use crate::control::server::own_uid;
+use crate::control::service::Service;
 use crate::pump::PumpHandle;
 use crate::reactor::Choice;
 use discover::Identity;

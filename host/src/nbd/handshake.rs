@@ -17,14 +17,6 @@
 //! ([`OPTIONS_MAX`], [`SWALLOW_MAX`]), no state from before STARTTLS survives it, and not one byte in the clear is
 //! accepted behind it. Export names are keys of a map and nothing else. The deadline is the caller's.
 
-#![deny(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::panic
-)]
-
 use std::fmt;
 
 use braid_core::units::{BLOCK, Uuid, VolumeId};

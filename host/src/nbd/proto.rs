@@ -2,14 +2,6 @@
 //!
 //! Everything is big-endian. Names follow the protocol document (`NBD_OPT_GO` is [`opt::GO`] here).
 
-#![deny(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::panic
-)]
-
 /// First eight bytes of a server.
 pub const NBDMAGIC: u64 = 0x4e42_444d_4147_4943;
 /// Before every option, and second in the greeting.

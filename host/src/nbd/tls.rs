@@ -52,7 +52,7 @@ mod real {
     use rustls::server::WebPkiClientVerifier;
     use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
-    use super::super::stream::Raw;
+    use super::super::socket::Raw;
     use super::*;
 
     /// Encrypted bytes that wait for the socket, at most; more than one full flush of a connection's replies waits

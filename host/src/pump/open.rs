@@ -10,7 +10,10 @@ use braid_core::request::{DeviceOp, IoError};
 use braid_core::units::{DeviceId, Instant, Uuid};
 use braid_core::{DeviceState, Engine};
 
-use super::{ARENA, Inbox, MEMORY_MIN, Opened, Options, Pump, Setup};
+use super::disks::WASTE;
+use super::handle::Opened;
+use super::inbox::Inbox;
+use super::{ARENA, MEMORY_MIN, Options, Pump, Setup};
 use crate::aligned::AlignedBox;
 use crate::backend::Disk;
 use crate::buffers::Buffers;
@@ -105,7 +108,7 @@ impl Pump {
             segs: Vec::new(),
             zeroings: Vec::new(),
             zeros: None,
-            waste: AlignedBox::zeroed(super::WASTE),
+            waste: AlignedBox::zeroed(WASTE),
             last_sweep: started,
             stopping: None,
         };

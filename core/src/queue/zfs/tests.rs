@@ -4,123 +4,52 @@ use alloc::vec;
 
 use super::*;
 use crate::queue::limits::Generation;
-use crate::units::{KIB, MIB};
-use Class::{AsyncRead, AsyncWrite, Initializing, Rebuild, Removal, Scrub, SyncRead, SyncWrite, Trim};
+use crate::queue::table;
+use crate::units::KIB;
+use Class::{AsyncRead, AsyncWrite, Rebuild, Removal, Scrub, SyncRead, SyncWrite, Trim};
 
 const NEWEST: Generation = Generation::V2_0_1;
 
-/// A queue and a row's words for it.
-struct Row {
-    queue: VdevQueue,
-    now: Instant,
-    next: u32,
-}
+type Row = table::Row<VdevQueue>;
 
-impl Row {
-    fn new(generation: Generation, settings: &[(&str, &str)]) -> Self {
-        let mut all = QueueSettings::new(generation, true);
-        settings.iter().for_each(|(name, value)| all.set(name, value).expect(name));
-        Row { queue: VdevQueue::new(all), now: Instant(0), next: 0 }
+impl table::Scheduler for VdevQueue {
+    fn with(settings: QueueSettings) -> Self {
+        VdevQueue::new(settings)
     }
-
-    /// Far from all others.
-    fn io(&mut self, class: Class) -> Waiting {
-        self.next += 1;
-        let op = match class {
-            SyncWrite | AsyncWrite | Initializing => DeviceOp::Write { fua: false },
-            Trim => DeviceOp::Discard,
-            _ => DeviceOp::Read,
-        };
-        let offset = u64::from(self.next) * 100 * MIB;
-        let id = IoId(self.next);
-        let (len, arrived) = (4 * KIB, self.now);
-        Waiting { id, class, op, offset, len, arrived, kind: 0, mergeable: true, optional: false }
+    fn wait(&mut self, now: Instant, io: Waiting) {
+        self.selection.arrived(now, self.line.classes(), io.class);
+        self.line.insert(io);
     }
-
-    /// So many wait, and nothing starts yet.
-    fn wait(&mut self, class: Class, n: u32) {
-        for _ in 0..n {
-            let io = self.io(class);
-            self.queue.selection.arrived(self.now, self.queue.line.classes(), class);
-            self.queue.line.insert(io);
-        }
+    fn arrive(&mut self, now: Instant, io: Waiting, out: &mut Leaving) {
+        self.arrive(now, io, out);
     }
-
-    fn classes(&mut self, act: impl FnOnce(&mut VdevQueue, Instant, &mut Leaving)) -> Vec<Class> {
-        let mut out = Leaving::default();
-        act(&mut self.queue, self.now, &mut out);
-        out.commands.iter().map(|command| command.class).collect()
+    fn turn(&mut self, now: Instant, out: &mut Leaving) {
+        self.turn(now, out);
     }
-
-    /// One arrives; the classes of what starts.
-    fn arrive(&mut self, class: Class) -> Vec<Class> {
-        let io = self.io(class);
-        self.classes(|queue, now, out| queue.arrive(now, io, out))
+    fn complete(&mut self, now: Instant, (class, ..): (Class, DeviceOp, u64, u64), out: &mut Leaving) {
+        self.complete(now, class, out);
     }
-
-    /// Loops until nothing may start.
-    fn issue(&mut self) -> Vec<Class> {
-        self.classes(VdevQueue::turn)
+    fn active(&self, class: Class) -> u32 {
+        self.active(class)
     }
-
-    fn complete(&mut self, class: Class) -> Vec<Class> {
-        self.classes(|queue, now, out| queue.complete(now, class, out))
-    }
-
-    /// Interactive commands active, and credit.
     fn credit(&self) -> (u32, u64) {
-        (self.queue.active_interactive(), self.queue.credit())
+        (self.active_interactive(), self.credit())
     }
-}
-
-/// Three scrub commands active on a device that was idle for long, and more of them waiting.
-fn scrubbing() -> Row {
-    let mut row = Row::new(NEWEST, &[]);
-    row.wait(Scrub, 30);
-    row.issue();
-    (0..5).for_each(|_| drop(row.complete(Scrub)));
-    assert_eq!((row.queue.active(Scrub), row.queue.credit()), (3, 5));
-    row
 }
 
 #[test]
 fn row_3_1_a_scrub_on_an_idle_device_speeds_up() {
-    let mut row = Row::new(NEWEST, &[]);
-    row.wait(Scrub, 20);
-    assert_eq!(row.issue(), [Scrub]);
-    let mut counts = vec![];
-    for i in 1..=7 {
-        assert_eq!(row.queue.active(Scrub), if i <= 5 { 1 } else { 3 });
-        counts.push(row.complete(Scrub).len());
-    }
-    assert_eq!(counts, [1, 1, 1, 1, 3, 1, 1]);
+    Row::row_3_1();
 }
 
 #[test]
 fn row_3_2_an_interactive_one_stops_it() {
-    let mut row = scrubbing();
-    assert_eq!(row.arrive(SyncRead), [SyncRead]);
-    assert_eq!(row.credit(), (1, 1));
-    assert_eq!([row.complete(Scrub).len(), row.complete(Scrub).len(), row.complete(Scrub).len()], [0, 0, 1]);
-    assert_eq!(row.credit(), (1, 0));
-    assert_eq!(row.complete(SyncRead), []);
-    assert_eq!((row.credit(), row.queue.active(Scrub)), ((0, 0), 1));
+    Row::row_3_2();
 }
 
 #[test]
 fn row_3_3_credit_is_spent_and_then_it_is_blocked() {
-    let mut row = Row::new(NEWEST, &[]);
-    assert_eq!([row.arrive(Scrub), row.arrive(SyncRead), row.arrive(SyncRead)], [[Scrub], [SyncRead], [SyncRead]]);
-    row.wait(Scrub, 30);
-    assert_eq!((row.credit(), row.queue.active(Scrub)), ((2, 1), 1));
-    assert_eq!(row.complete(Scrub), [Scrub]);
-    assert_eq!(row.credit(), (2, 0));
-    assert_eq!(row.complete(SyncRead), []);
-    assert_eq!(row.credit(), (1, 5));
-    for left in [4, 3, 2, 1, 0] {
-        assert_eq!(row.complete(Scrub), [Scrub]);
-        assert_eq!(row.credit(), (1, left));
-    }
+    let mut row = Row::row_3_3();
     assert_eq!(row.complete(Scrub), []);
     assert_eq!(row.issue(), [], "blocked until an interactive event");
 }
@@ -155,11 +84,7 @@ fn row_3_5_turns_when_there_is_one_place() {
 
 #[test]
 fn row_3_6_the_first_scan_starts_at_the_second_class() {
-    let mut row = Row::new(NEWEST, &[("max_active", "5")]);
-    Class::ALL.into_iter().for_each(|class| row.wait(class, 50));
-    assert_eq!(row.issue(), [SyncWrite, AsyncRead, AsyncWrite, Scrub, Trim]);
-    assert_eq!(row.queue.credit(), 0);
-    assert_eq!([Removal, Initializing, Rebuild].map(|class| row.queue.active(class)), [0; 3]);
+    Row::row_3_6();
 }
 
 #[test]
@@ -177,12 +102,7 @@ fn row_3_7_everybody_waits() {
 
 #[test]
 fn row_3_8_trim_is_interactive() {
-    let mut row = Row::new(NEWEST, &[]);
-    row.wait(Scrub, 10);
-    row.wait(Trim, 1);
-    assert_eq!(row.issue(), [Scrub, Trim]);
-    assert_eq!(row.credit(), (1, 1));
-    assert_eq!(row.issue(), []);
+    Row::row_3_8();
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! A volume as a file, and as a loop device over that file.
 
-use std::path::Path;
-
-use braid_core::units::VolumeId;
-
+use super::Wanted;
+#[cfg(feature = "fuse")]
 use super::{Body, make_folder};
 use crate::control::api::*;
+#[cfg(feature = "fuse")]
 use crate::control::server::own_uid;
-use crate::daemon::{Daemon, OpenPool};
+use crate::daemon::Daemon;
 #[cfg(feature = "fuse")]
 use crate::fuse::{FuseShare, ShareOptions, Stop};
 #[cfg(feature = "fuse")]
@@ -15,28 +14,15 @@ use crate::loopdev::{self, LogicalBlock};
 
 impl Daemon {
     #[cfg(not(feature = "fuse"))]
-    pub(super) fn share_file(
-        &self,
-        _pool: &OpenPool,
-        _volume: VolumeId,
-        _size: u64,
-        request: &CreateShare,
-        _node: Option<&Path>,
-    ) -> Result<ShareInfo, ApiError> {
-        let message = format!("this braid was built without FUSE, so {} is not there", request.kind.name());
+    pub(super) fn share_file(&self, wanted: &Wanted) -> Result<ShareInfo, ApiError> {
+        let message = format!("this braid was built without FUSE, so {} is not there", wanted.request.kind.name());
         Err(ApiError::failed("share.not_built", message).hint("share it as nbd"))
     }
 
     #[cfg(feature = "fuse")]
-    pub(super) fn share_file(
-        &self,
-        pool: &OpenPool,
-        volume: VolumeId,
-        size: u64,
-        request: &CreateShare,
-        node: Option<&Path>,
-    ) -> Result<ShareInfo, ApiError> {
-        if let Some(info) = self.existing(pool, volume, request)? {
+    pub(super) fn share_file(&self, wanted: &Wanted) -> Result<ShareInfo, ApiError> {
+        let &Wanted { pool, volume, size, request, node } = wanted;
+        if let Some(info) = self.existing(wanted)? {
             return Ok(info);
         }
         let word = request.kind.name();
@@ -84,7 +70,7 @@ impl Daemon {
         } else {
             (file.display().to_string(), None, undo)
         };
-        let mut entry = self.entry(pool, volume, request, uri, Body::File { fuse, device });
+        let mut entry = wanted.entry(uri, Body::File { fuse, device });
         entry.info.notes.push(note);
         Ok(self.shares.insert(entry))
     }

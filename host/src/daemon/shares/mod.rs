@@ -94,6 +94,33 @@ impl Shares {
     }
 }
 
+/// A share to be.
+struct Wanted<'a> {
+    pool: &'a OpenPool,
+    volume: VolumeId,
+    size: u64,
+    request: &'a CreateShare,
+    /// The loop device that it was before.
+    #[cfg_attr(not(feature = "fuse"), allow(dead_code))]
+    node: Option<&'a Path>,
+}
+
+impl Wanted<'_> {
+    fn entry(&self, uri: String, body: Body) -> Entry {
+        let &Wanted { pool, volume, request, .. } = self;
+        let info = ShareInfo {
+            pool: pool.name.clone(),
+            volume: request.volume.clone(),
+            kind: request.kind,
+            uri,
+            tls: request.tls,
+            read_only: request.read_only,
+            ..ShareInfo::default()
+        };
+        Entry { info, pool: pool.uuid, volume, tls_directory: None, body: Arc::new(Mutex::new(body)) }
+    }
+}
+
 impl Daemon {
     // ---- share ----------------------------------------------------------------------------------------------------
 
@@ -101,7 +128,7 @@ impl Daemon {
         let pool = self.pools.get(&request.pool)?;
         let _change = lock(&pool.change);
         let (volume, size) = pool.volume(&request.volume)?;
-        let mut info = self.put_up(&pool, volume, size, request, None)?;
+        let mut info = self.put_up(&Wanted { pool: &pool, volume, size, request, node: None })?;
         if !request.temporary && !info.remembered {
             match self.remember_share(&pool, info.id) {
                 Ok(remembered) => info.remembered = remembered,
@@ -115,28 +142,18 @@ impl Daemon {
         Ok(info)
     }
 
-    /// Shares, and no more; the caller holds the pool's `change`. `node` is the loop device it was before.
-    fn put_up(
-        &self,
-        pool: &OpenPool,
-        volume: VolumeId,
-        size: u64,
-        request: &CreateShare,
-        node: Option<&Path>,
-    ) -> Result<ShareInfo, ApiError> {
-        match request.kind {
-            ShareKind::Nbd => self.share_nbd(pool, volume, size, request),
-            ShareKind::Fuse | ShareKind::Loop => self.share_file(pool, volume, size, request, node),
+    /// Shares, and no more; the caller holds the pool's `change`.
+    fn put_up(&self, wanted: &Wanted) -> Result<ShareInfo, ApiError> {
+        match wanted.request.kind {
+            ShareKind::Nbd => self.share_nbd(wanted),
+            ShareKind::Fuse | ShareKind::Loop => self.share_file(wanted),
         }
     }
 
     /// The same share again is no error: whoever asks twice gets the same answer.
-    fn existing(
-        &self,
-        pool: &OpenPool,
-        volume: VolumeId,
-        request: &CreateShare,
-    ) -> Result<Option<ShareInfo>, ApiError> {
+    #[cfg(feature = "fuse")]
+    fn existing(&self, wanted: &Wanted) -> Result<Option<ShareInfo>, ApiError> {
+        let &Wanted { pool, volume, request, .. } = wanted;
         let same = |e: &Entry| e.pool == pool.uuid && e.volume == volume && e.info.kind == request.kind;
         let Some(entry) = self.shares.select(same).into_iter().next() else { return Ok(None) };
         if entry.info.read_only != request.read_only {
@@ -148,19 +165,6 @@ impl Daemon {
             );
         }
         Ok(Some(again(entry.info)))
-    }
-
-    fn entry(&self, pool: &OpenPool, volume: VolumeId, request: &CreateShare, uri: String, body: Body) -> Entry {
-        let info = ShareInfo {
-            pool: pool.name.clone(),
-            volume: request.volume.clone(),
-            kind: request.kind,
-            uri,
-            tls: request.tls,
-            read_only: request.read_only,
-            ..ShareInfo::default()
-        };
-        Entry { info, pool: pool.uuid, volume, tls_directory: None, body: Arc::new(Mutex::new(body)) }
     }
 
     // ---- unshare --------------------------------------------------------------------------------------------------

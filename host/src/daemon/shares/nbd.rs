@@ -7,12 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use braid_core::units::VolumeId;
-
-use super::{Body, Entry, again, make_folder};
+use super::{Body, Entry, Wanted, again, make_folder};
 use crate::control::api::*;
 use crate::control::server::own_uid;
-use crate::daemon::{Daemon, OpenPool, Pools, lock};
+use crate::daemon::{Daemon, Pools, lock};
 use crate::nbd::acceptor::{self, Listen as Bind};
 use crate::nbd::handshake::TlsMode;
 use crate::nbd::tls::TlsServer;
@@ -152,13 +150,8 @@ fn tls_mode(tls: Tls) -> TlsMode {
 }
 
 impl Daemon {
-    pub(super) fn share_nbd(
-        &self,
-        pool: &OpenPool,
-        volume: VolumeId,
-        size: u64,
-        request: &CreateShare,
-    ) -> Result<ShareInfo, ApiError> {
+    pub(super) fn share_nbd(&self, wanted: &Wanted) -> Result<ShareInfo, ApiError> {
+        let &Wanted { pool, volume, size, request, .. } = wanted;
         let report = pool.report()?;
         let name = format!("{}/{}", pool.name, request.volume);
         let export = ExportInfo {
@@ -174,23 +167,18 @@ impl Daemon {
             share: 0,
         };
         let mut listeners = lock(&self.listeners);
-        let place = self.place(&listeners, pool, volume, request)?;
+        let place = self.place(&listeners, wanted)?;
         if !listeners.0.contains_key(&place) {
             let (place, listener) = self.listen(place.clone(), request)?;
             listeners.0.insert(place.clone(), listener);
-            return self.add_export(&listeners, &place, pool, volume, request, export);
+            return self.add_export(&listeners, &place, wanted, export);
         }
-        self.add_export(&listeners, &place, pool, volume, request, export)
+        self.add_export(&listeners, &place, wanted, export)
     }
 
     /// Where this share is to be reached. A port that is asked for as "any" is any one that the volume has already.
-    fn place(
-        &self,
-        listeners: &Listeners,
-        pool: &OpenPool,
-        volume: VolumeId,
-        request: &CreateShare,
-    ) -> Result<Place, ApiError> {
+    fn place(&self, listeners: &Listeners, wanted: &Wanted) -> Result<Place, ApiError> {
+        let &Wanted { pool, volume, request, .. } = wanted;
         Ok(match &request.listen {
             Listen::Unix => {
                 // One default socket for each way to speak TLS: a socket has one.
@@ -264,11 +252,10 @@ impl Daemon {
         &self,
         listeners: &Listeners,
         place: &Place,
-        pool: &OpenPool,
-        volume: VolumeId,
-        request: &CreateShare,
+        wanted: &Wanted,
         mut export: ExportInfo,
     ) -> Result<ShareInfo, ApiError> {
+        let &Wanted { pool, volume, request, .. } = wanted;
         let Some(listener) = listeners.0.get(place) else {
             return Err(ApiError::failed("share.listen_failed", format!("nothing listens on {place}")));
         };
@@ -294,7 +281,7 @@ impl Daemon {
                 .hint(format!("first: braid unshare {name}   or use another socket: --unix=PATH")));
         }
         let uri = nbd_uri(place, request.tls, listener.tls_directory.as_deref(), &name);
-        let mut entry = self.entry(pool, volume, request, uri, Body::Nbd(place.clone()));
+        let mut entry = wanted.entry(uri, Body::Nbd(place.clone()));
         entry.tls_directory = listener.tls_directory.as_ref().map(|f| f.display().to_string());
         if request.tls == Tls::Require {
             entry.info.notes.push(format!(

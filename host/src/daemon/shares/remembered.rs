@@ -7,7 +7,7 @@ use std::path::Path;
 
 use braid_core::units::{Uuid, VolumeId};
 
-use super::{Body, Entry, Place, Shares};
+use super::{Body, Entry, Place, Shares, Wanted};
 use crate::control::api::*;
 use crate::daemon::cache::{Remembered, RememberedShare};
 use crate::daemon::events::Severity;
@@ -165,7 +165,8 @@ impl Daemon {
                     read_only: share.read_only,
                     temporary: false,
                 };
-                self.put_up(pool, volume, v.size, &request, Some(Path::new(&share.uri)))
+                let node = Some(Path::new(&share.uri));
+                self.put_up(&Wanted { pool, volume, size: v.size, request: &request, node })
             }
             Ok(None) => {
                 // Destroyed by a daemon that did not live to say so here.

@@ -6,119 +6,54 @@ use alloc::vec;
 
 use super::*;
 use crate::queue::budget::{Auto, BusyThreshold, RERUN_NS, WAIT_NS_DEFAULT};
+use crate::queue::table;
 use crate::units::{IoId, KIB, MIB};
-use Class::{AsyncRead, AsyncWrite, Initializing, Rebuild, Removal, Scrub, SyncRead, SyncWrite, Trim};
+use Class::{AsyncRead, Rebuild, Scrub, SyncRead, SyncWrite};
 
 const MS: u64 = 1_000_000;
 
-/// A queue and a row's words for it. All I/Os are far from each other.
-struct Row {
-    queue: BraidQueue,
-    now: Instant,
-    next: u32,
-    /// On the device: class, operation and place.
-    flying: Vec<(Class, DeviceOp, u64)>,
-}
+/// A queue without a budget.
+type Row = table::Row<BraidQueue>;
 
-impl Row {
-    fn new(generation: Generation, settings: &[(&str, &str)]) -> Self {
-        let mut all = QueueSettings::new(generation, true);
-        settings.iter().for_each(|(name, value)| all.set(name, value).expect(name));
-        Row { queue: BraidQueue::new(all, RULES, Budget::Off), now: Instant(0), next: 0, flying: vec![] }
+impl table::Scheduler for BraidQueue {
+    fn with(settings: QueueSettings) -> Self {
+        BraidQueue::new(settings, RULES, Budget::Off)
     }
-
-    fn published() -> Self {
-        Row::new(Generation::V2_0_1, &[])
+    fn wait(&mut self, _: Instant, io: Waiting) {
+        self.arrive(io);
     }
-
-    fn io(&mut self, class: Class) -> Waiting {
-        self.next += 1;
-        let op = match class {
-            SyncWrite | AsyncWrite | Initializing => DeviceOp::Write { fua: false },
-            Trim => DeviceOp::Discard,
-            _ => DeviceOp::Read,
-        };
-        let place = u64::from(self.next) * 100 * MIB;
-        Waiting { class, op, arrived: self.now, ..read(self.next, place, 4 * KIB) }
+    fn arrive(&mut self, now: Instant, io: Waiting, out: &mut Leaving) {
+        self.arrive(io);
+        self.turn(now, out);
     }
-
-    /// So many wait, and nothing starts yet.
-    fn wait(&mut self, class: Class, n: u32) {
-        for _ in 0..n {
-            let io = self.io(class);
-            self.queue.arrive(io);
-        }
+    fn turn(&mut self, now: Instant, out: &mut Leaving) {
+        self.turn(now, out);
     }
-
-    /// A turn; the classes of what starts.
-    fn issue(&mut self) -> Vec<Class> {
-        let mut leaving = Leaving::default();
-        self.queue.turn(self.now, &mut leaving);
-        let started = leaving.commands.iter().zip(&leaving.members);
-        self.flying.extend(started.map(|(command, io)| (command.class, io.op, io.offset)));
-        leaving.commands.iter().map(|command| command.class).collect()
+    fn complete(&mut self, now: Instant, (class, op, offset, len): (Class, DeviceOp, u64, u64), out: &mut Leaving) {
+        self.complete(now, class, op, offset, len);
+        self.turn(now, out);
     }
-
-    fn arrive(&mut self, class: Class) -> Vec<Class> {
-        self.wait(class, 1);
-        self.issue()
+    fn active(&self, class: Class) -> u32 {
+        self.active(class)
     }
-
-    fn complete(&mut self, class: Class) -> Vec<Class> {
-        let at = self.flying.iter().position(|flying| flying.0 == class).expect("one is active");
-        let (class, op, offset) = self.flying.remove(at);
-        self.queue.complete(self.now, class, op, offset, 4 * KIB);
-        self.issue()
-    }
-
-    /// Interactive commands active, and credit.
     fn credit(&self) -> (u32, u64) {
-        (self.queue.active_interactive(), self.queue.credit())
+        (self.active_interactive(), self.credit())
     }
 }
 
 #[test]
 fn row_3_1_a_scrub_on_an_idle_device_speeds_up() {
-    let mut row = Row::published();
-    row.wait(Scrub, 20);
-    assert_eq!(row.issue(), [Scrub]);
-    let mut counts = vec![];
-    for i in 1..=7 {
-        assert_eq!(row.queue.active(Scrub), if i <= 5 { 1 } else { 3 });
-        counts.push(row.complete(Scrub).len());
-    }
-    assert_eq!(counts, [1, 1, 1, 1, 3, 1, 1]);
+    Row::row_3_1();
 }
 
 #[test]
 fn row_3_2_an_interactive_one_stops_it() {
-    let mut row = Row::published();
-    row.wait(Scrub, 30);
-    row.issue();
-    (0..5).for_each(|_| drop(row.complete(Scrub)));
-    assert_eq!((row.queue.active(Scrub), row.queue.credit()), (3, 5));
-    assert_eq!(row.arrive(SyncRead), [SyncRead]);
-    assert_eq!(row.credit(), (1, 1));
-    assert_eq!([row.complete(Scrub).len(), row.complete(Scrub).len(), row.complete(Scrub).len()], [0, 0, 1]);
-    assert_eq!(row.credit(), (1, 0));
-    assert_eq!(row.complete(SyncRead), []);
-    assert_eq!((row.credit(), row.queue.active(Scrub)), ((0, 0), 1));
+    Row::row_3_2();
 }
 
 #[test]
 fn row_3_3_credit_is_spent_and_then_it_is_blocked() {
-    let mut row = Row::published();
-    assert_eq!([row.arrive(Scrub), row.arrive(SyncRead), row.arrive(SyncRead)], [[Scrub], [SyncRead], [SyncRead]]);
-    row.wait(Scrub, 30);
-    assert_eq!((row.credit(), row.queue.active(Scrub)), ((2, 1), 1));
-    assert_eq!(row.complete(Scrub), [Scrub]);
-    assert_eq!(row.credit(), (2, 0));
-    assert_eq!(row.complete(SyncRead), []);
-    assert_eq!(row.credit(), (1, 5));
-    for left in [4, 3, 2, 1, 0] {
-        assert_eq!(row.complete(Scrub), [Scrub]);
-        assert_eq!(row.credit(), (1, left));
-    }
+    let mut row = Row::row_3_3();
     let before = row.queue.counters().no_credit;
     assert_eq!(row.complete(Scrub), []);
     assert_eq!(row.issue(), [], "blocked until an interactive event");
@@ -127,11 +62,7 @@ fn row_3_3_credit_is_spent_and_then_it_is_blocked() {
 
 #[test]
 fn row_3_6_the_first_scan_starts_at_the_second_class() {
-    let mut row = Row::new(Generation::V2_0_1, &[("max_active", "5")]);
-    Class::ALL.into_iter().for_each(|class| row.wait(class, 50));
-    assert_eq!(row.issue(), [SyncWrite, AsyncRead, AsyncWrite, Scrub, Trim]);
-    assert_eq!(row.queue.credit(), 0);
-    assert_eq!([Removal, Initializing, Rebuild].map(|class| row.queue.active(class)), [0; 3]);
+    let row = Row::row_3_6();
     assert_eq!(row.queue.counters().depth_reached, 9, "every class has somebody left");
 }
 
@@ -154,12 +85,7 @@ fn row_3_7_everybody_waits() {
 
 #[test]
 fn row_3_8_trim_is_interactive() {
-    let mut row = Row::published();
-    row.wait(Scrub, 10);
-    row.wait(Trim, 1);
-    assert_eq!(row.issue(), [Scrub, Trim]);
-    assert_eq!(row.credit(), (1, 1));
-    assert_eq!(row.issue(), []);
+    Row::row_3_8();
 }
 
 // ------------------------------------------------------------------------------------------------ braid's own
@@ -230,9 +156,9 @@ fn who_is_not_waited_for_goes_by_place_within_a_slot() {
         let mut sent = vec![];
         while !row.queue.is_empty() {
             row.issue();
-            let (class, op, offset) = row.flying.remove(0);
+            let (class, op, offset, len) = row.flying.remove(0);
             sent.push(offset / MIB);
-            row.queue.complete(row.now, class, op, offset, 4 * KIB);
+            row.queue.complete(row.now, class, op, offset, len);
         }
         assert_eq!(sent, expected, "{order} {class:?} {ios:?}");
     }

@@ -1,0 +1,224 @@
+//! Checkpoints: an image of everything to free pages, a flush, superblocks that name it.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{Commit, Copies, Engine, Waiter};
+use crate::ChunkType;
+use crate::chunk::Chunk;
+use crate::meta::image::{self, Image};
+use crate::meta::journal::Lsn;
+use crate::meta::pages::{self, Page};
+use crate::meta::superblock::ROOT_RUNS_MAX;
+use crate::queue::Owner;
+use crate::request::IoError;
+use crate::units::DeviceId;
+
+/// Leaves that may change before a checkpoint is due: bounds the work of one.
+const DIRTY_LEAVES_MAX: u64 = 4096;
+
+pub(super) struct Checkpoint {
+    first_lsn: Lsn,
+    log_seq: u64,
+    /// Pages of the root, and those that list them.
+    root: Vec<Page>,
+    /// What the superblock says of where the root is.
+    place: Vec<(Page, u32)>,
+    is_listed: bool,
+    root_len: u32,
+    root_crc: u32,
+    /// The system chunks that the root knows; one made meanwhile is for the next superblock.
+    system: Vec<Chunk>,
+    pub(super) stale: Vec<Page>,
+    step: Step,
+    pub(super) copies: Copies,
+    pub(super) failed: bool,
+    waiters: Vec<Waiter>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Pages,
+    Flush,
+    Superblocks,
+}
+
+impl Engine {
+    pub(in crate::engine) fn join_checkpoint(&mut self, waiter: Waiter) {
+        self.commit.checkpoint_waiters.push(waiter);
+    }
+
+    /// Pages that no volume of now refers to.
+    pub(in crate::engine) fn orphan_pages(&mut self, pages: Vec<Page>) {
+        self.commit.orphans.extend(pages);
+    }
+
+    pub(super) fn drive_checkpoint(&mut self) {
+        let Some(checkpoint) = &self.commit.checkpoint else {
+            if self.commit.dead {
+                return;
+            }
+            // Maps change only with a record.
+            if self.commit.counted != self.journal.appended() {
+                self.commit.counted = self.journal.appended();
+                self.commit.dirty_leaves = self.pool.volumes().map(|v| v.map.dirty.len() as u64).sum();
+            }
+            let due = self.journal.blocks_used() > self.journal.blocks() / 2
+                || self.commit.dirty_leaves > DIRTY_LEAVES_MAX
+                || self.commit.starved
+                || !self.commit.checkpoint_waiters.is_empty();
+            if due {
+                self.start_checkpoint();
+            }
+            return;
+        };
+        if checkpoint.copies.pending > 0 {
+            return;
+        }
+        match checkpoint.step {
+            _ if checkpoint.failed || self.commit.dead => self.abandon_checkpoint(),
+            Step::Pages => {
+                let pending = self.flush_devices(Owner::CheckpointFlush);
+                let checkpoint = self.commit.checkpoint.as_mut().expect("just seen");
+                checkpoint.step = Step::Flush;
+                checkpoint.copies.pending = pending;
+                if pending == 0 {
+                    self.drive_checkpoint();
+                }
+            }
+            Step::Flush => self.write_superblocks(),
+            Step::Superblocks if checkpoint.copies.written == 0 => self.abandon_checkpoint(),
+            Step::Superblocks => self.finish_checkpoint(),
+        }
+    }
+
+    /// Takes the image of this moment and begins to write it.
+    pub(in crate::engine) fn start_checkpoint(&mut self) {
+        self.make_page_room(0);
+        let Commit { pages: space, root, .. } = &mut self.commit;
+        let Some(image) = image::build(&mut self.pool, space, root) else {
+            return self.no_page_room();
+        };
+        let place = image.place();
+        if place.len() > ROOT_RUNS_MAX {
+            // More than 43,264 runs, and the pages that list them as scattered as they.
+            return self.abandon_checkpoint();
+        }
+        let is_listed = image.is_listed();
+        let Image { writes, mut root, mut list, root_len, root_crc, mut stale } = image;
+        root.append(&mut list);
+        stale.append(&mut self.commit.orphans);
+        let system = self.pool.chunks().filter(|c| c.kind == ChunkType::System).cloned().collect();
+        self.commit.checkpoint = Some(Checkpoint {
+            first_lsn: self.journal.appended(),
+            log_seq: self.journal.next_seq(),
+            root,
+            place,
+            is_listed,
+            root_len,
+            root_crc,
+            system,
+            stale,
+            step: Step::Pages,
+            copies: Copies::default(),
+            failed: false,
+            waiters: core::mem::take(&mut self.commit.checkpoint_waiters),
+        });
+        for (page, bytes) in writes {
+            let bytes: Arc<[u8]> = bytes.into();
+            let (chunk, offset) = pages::locate(page);
+            let columns = self.pool.chunk(chunk).expect("pages are in system chunks").columns.clone();
+            for column in columns.into_iter().filter(|c| self.pool.is_online(c.device)).collect::<Vec<_>>() {
+                let checkpoint = self.commit.checkpoint.as_mut().expect("just made");
+                checkpoint.copies.pending += 1;
+                self.issue_record(Owner::Page, column.device, column.offset + offset, bytes.clone(), false);
+            }
+        }
+    }
+
+    pub(in crate::engine) fn page_copy_done(&mut self, device: DeviceId, result: Result<(), IoError>) {
+        let spared = result.is_ok() || self.spares(device);
+        if let (Err(error), true) = (result, spared) {
+            self.fail_device(device, error);
+        }
+        let checkpoint = self.commit.checkpoint.as_mut().expect("its pages are under way");
+        checkpoint.copies.pending -= 1;
+        checkpoint.failed |= !spared;
+    }
+
+    fn write_superblocks(&mut self) {
+        let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
+        checkpoint.step = Step::Superblocks;
+        let sb = &mut self.commit.superblock;
+        sb.generation += 1;
+        sb.name.clone_from(&self.pool.name);
+        (sb.first_lsn, sb.log_seq) = (checkpoint.first_lsn, checkpoint.log_seq);
+        (sb.root, sb.root_is_listed) = (checkpoint.place.clone(), checkpoint.is_listed);
+        (sb.root_len, sb.root_crc) = (checkpoint.root_len, checkpoint.root_crc);
+        let log = sb.system[0].id;
+        sb.system.truncate(1);
+        sb.system.extend(checkpoint.system.iter().filter(|c| c.id != log).cloned());
+        sb.clean = self.requests.len() == 0;
+        let members: Vec<_> =
+            self.pool.devices().filter(|d| self.pool.is_online(d.id)).map(|d| (d.id, d.uuid, d.size)).collect();
+        for (id, uuid, size) in members {
+            let sb = &mut self.commit.superblock;
+            (sb.device, sb.device_uuid, sb.device_size) = (id, uuid, size);
+            let (slot, bytes) = (sb.slot(), sb.encode());
+            let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
+            checkpoint.copies.pending += 1;
+            self.issue_record(Owner::Superblock, id, slot, bytes.into(), true);
+        }
+    }
+
+    pub(in crate::engine) fn superblock_done(&mut self, device: DeviceId, result: Result<(), IoError>) {
+        if let Err(error) = result
+            && self.spares(device)
+        {
+            self.fail_device(device, error);
+        }
+        let checkpoint = self.commit.checkpoint.as_mut().expect("its superblocks are under way");
+        checkpoint.copies.pending -= 1;
+        checkpoint.copies.written += u32::from(result.is_ok());
+    }
+
+    fn finish_checkpoint(&mut self) {
+        let checkpoint = self.commit.checkpoint.take().expect("under way");
+        for page in checkpoint.stale {
+            self.commit.pages.give_back(page);
+        }
+        self.commit.root = checkpoint.root;
+        if core::mem::take(&mut self.commit.opening) {
+            self.close_empty_chunks();
+        }
+        self.counters.checkpoints += 1;
+        (self.commit.starved, self.commit.stuck) = (false, false);
+        self.space.room = true;
+        self.journal.checkpointed(checkpoint.first_lsn, checkpoint.log_seq);
+        for waiter in checkpoint.waiters {
+            self.wake(waiter, true);
+        }
+        self.log_moved();
+    }
+
+    /// The reserve is gone, as in a pool that a foreign hand made: who waits for a checkpoint hears so. While the log has
+    /// room the pool goes on, and what is given up may make the next image smaller.
+    fn no_page_room(&mut self) {
+        (self.commit.starved, self.commit.stuck) = (false, true);
+        // Without its first checkpoint a pool can log nothing, and without room in the log neither.
+        self.commit.dead |= self.commit.opening || self.journal.blocks_used() == self.journal.blocks();
+        for waiter in core::mem::take(&mut self.commit.checkpoint_waiters) {
+            self.wake(waiter, false);
+        }
+    }
+
+    /// The image is not complete: the one before counts on, and with the log it says the same. Without room to log,
+    /// that is the end.
+    fn abandon_checkpoint(&mut self) {
+        if let Some(checkpoint) = self.commit.checkpoint.take() {
+            self.commit.checkpoint_waiters.extend(checkpoint.waiters);
+        }
+        self.commit.dead = true;
+        self.give_up();
+    }
+}

@@ -1,0 +1,113 @@
+//! Groups of records on their way to all copies of the log, and who waits for them.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{Engine, Round, Waiter};
+use crate::meta::PAGE;
+use crate::meta::journal::{Lsn, Run};
+use crate::queue::{Io, Owner};
+use crate::request::IoError;
+
+impl Engine {
+    pub(in crate::engine) fn wait_written(&mut self, lsn: Lsn, id: u32) {
+        self.commit.written_waiters.push_back((lsn, id));
+    }
+
+    pub(super) fn drive_log(&mut self) {
+        if self.commit.dead {
+            return self.give_up();
+        }
+        if self.commit.opening {
+            return;
+        }
+        // What is written while devices are being flushed is not covered by that, yet stands before the claim in the
+        // ring: one lost block would hide the claim. So it is forced.
+        let (claim, forced) = match self.commit.round {
+            Round::Claim(lsn) => (Some(lsn), true),
+            Round::Devices(..) => (None, true),
+            _ => (None, false),
+        };
+        for Run { block, bytes } in self.journal.take_group(claim) {
+            let bytes: Arc<[u8]> = bytes.into();
+            let columns =
+                self.pool.chunk(self.commit.superblock.system[0].id).expect("the log has a chunk").columns.clone();
+            self.commit.log_columns.clear();
+            for (i, column) in columns.into_iter().enumerate() {
+                if self.pool.is_online(column.device) {
+                    self.commit.log_copies.pending += 1;
+                    self.commit.log_columns.push(i);
+                    let at = column.offset + block * PAGE;
+                    self.issue_record(Owner::Log, column.device, at, bytes.clone(), forced);
+                } else {
+                    // Its log ends here; the other copies say more.
+                    self.set_aside(column.device, IoError::Gone);
+                }
+            }
+        }
+        if self.journal.is_busy() && self.commit.log_copies.pending == 0 {
+            self.commit.dead = true;
+            self.give_up();
+        }
+    }
+
+    pub(in crate::engine) fn log_copy_done(&mut self, io: &Io, result: Result<(), IoError>) {
+        self.commit.log_copies.pending -= 1;
+        if let Err(error) = result {
+            // One copy has to have all of it: a group that wraps around goes out in two parts.
+            let log = self.pool.chunk(self.commit.superblock.system[0].id).expect("the log has a chunk");
+            let column = log
+                .columns
+                .iter()
+                .position(|c| c.device == io.device && (c.offset..c.offset + log.stripe).contains(&io.offset));
+            self.commit.log_columns.retain(|&i| Some(i) != column);
+            if self.spares(io.device) {
+                self.fail_device(io.device, error);
+            }
+        }
+        if self.commit.log_copies.pending > 0 {
+            return;
+        }
+        if self.commit.log_columns.is_empty() {
+            self.commit.dead = true;
+            return;
+        }
+        self.counters.log_blocks += 1;
+        self.journal.group_written();
+        self.log_moved();
+    }
+
+    /// Wakes who waited for what the log says now.
+    pub(super) fn log_moved(&mut self) {
+        while let Some(&(lsn, id)) = self.commit.written_waiters.front()
+            && lsn < self.journal.written()
+        {
+            self.commit.written_waiters.pop_front();
+            match self.commit.failure_lsn > self.journal.stable() {
+                true => self.wait_stable(self.commit.failure_lsn - 1, Waiter::Request(id)),
+                false => self.reply(id),
+            }
+        }
+        while let Some(&(lsn, _)) = self.commit.stable_waiters.front()
+            && lsn < self.journal.stable()
+        {
+            let (_, waiter) = self.commit.stable_waiters.pop_front().expect("just seen");
+            self.wake(waiter, true);
+        }
+    }
+
+    /// Nothing can be promised any more: everyone who waits for a promise hears so.
+    pub(super) fn give_up(&mut self) {
+        let commit = &mut self.commit;
+        let mut all: Vec<Waiter> = core::mem::take(&mut commit.round_waiters);
+        all.append(&mut commit.next_waiters);
+        all.append(&mut commit.checkpoint_waiters);
+        all.extend(core::mem::take(&mut self.space.starved).into_iter().map(Waiter::Starved));
+        all.extend(core::mem::take(&mut commit.written_waiters).into_iter().map(|(_, id)| Waiter::Request(id)));
+        all.extend(core::mem::take(&mut commit.stable_waiters).into_iter().map(|(_, waiter)| waiter));
+        commit.round = Round::Idle;
+        for waiter in all {
+            self.wake(waiter, false);
+        }
+    }
+}

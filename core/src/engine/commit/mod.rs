@@ -1,0 +1,184 @@
+//! Log groups, flushes and checkpoints: what makes an answer true after a crash.
+//!
+//! ```text
+//!   first write     data --> entry in the map, record in the log --> group written --> reply
+//!   flush           log written --> devices flushed --> claim in the log (forced) --> reply
+//!   checkpoint      pages written --> devices flushed --> superblocks (forced) --> log and old pages free
+//! ```
+//!
+//! A flush is a *round*: who asks while one is under way joins the next. A round covers everything that was answered
+//! before it began, whoever asked for it; so a flush on one connection covers the writes of all others.
+
+mod checkpoint;
+mod log;
+mod reserve;
+mod round;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use self::checkpoint::Checkpoint;
+use self::reserve::Refusal;
+use self::round::Round;
+use super::{Engine, Waiter};
+use crate::meta::Superblock;
+use crate::meta::journal::Lsn;
+use crate::meta::pages::{Page, PageSpace};
+use crate::units::{BLOCKS_PER_UNIT, ChunkId, Instant};
+use crate::volume::block_mask;
+
+pub(super) struct Commit {
+    superblock: Superblock,
+    pages: PageSpace,
+    root: Vec<Page>,
+    /// The checkpoint that ends the log of the run before is not durable yet: nothing may be logged, and no space
+    /// handed out or discarded. A power cut would bring back maps that still refer to it.
+    opening: bool,
+    /// The log cannot be written any more: nothing can be promised.
+    dead: bool,
+    /// A first write waits for pages that the next checkpoint sets free.
+    starved: bool,
+    /// The last checkpoint could not be built.
+    stuck: bool,
+    /// Leaves that may come to be before the reserve of pages is counted again: see [`Engine::make_page_room`].
+    leaf_budget: u64,
+    /// When the reserve was last found to have no room for another leaf.
+    refused: Option<Refusal>,
+    /// How often the reserve was counted.
+    pub(super) reserve_counts: u64,
+    /// Leaves to write at the next checkpoint, as of record `counted`.
+    dirty_leaves: u64,
+    counted: Lsn,
+    log_copies: Copies,
+    /// Columns of the log that got all of the group on its way so far.
+    log_columns: Vec<usize>,
+    round: Round,
+    round_failed: bool,
+    round_waiters: Vec<Waiter>,
+    next_waiters: Vec<Waiter>,
+    written_waiters: VecDeque<(Lsn, u32)>,
+    pub(super) stable_waiters: VecDeque<(Lsn, Waiter)>,
+    /// Records below say which members failed; no write is answered before they are stable.
+    pub(super) failure_lsn: Lsn,
+    checkpoint: Option<Checkpoint>,
+    /// Pages of volumes that are gone since the last checkpoint.
+    orphans: Vec<Page>,
+    /// For the next checkpoint that begins.
+    checkpoint_waiters: Vec<Waiter>,
+    /// Writes that no round covers yet.
+    pub(super) unflushed: bool,
+    /// Since when there are writes or records that no round covers.
+    unstable_since: Option<Instant>,
+}
+
+/// Copies of something under way.
+#[derive(Default)]
+struct Copies {
+    pending: u32,
+    written: u32,
+}
+
+impl Commit {
+    pub(super) fn new(superblock: Superblock, pages: PageSpace, root: Vec<Page>) -> Commit {
+        Commit {
+            superblock,
+            pages,
+            root,
+            opening: true,
+            dead: false,
+            starved: false,
+            stuck: false,
+            leaf_budget: 0,
+            refused: None,
+            reserve_counts: 0,
+            dirty_leaves: 0,
+            counted: 0,
+            log_copies: Copies::default(),
+            log_columns: Vec::new(),
+            round: Round::Idle,
+            round_failed: false,
+            round_waiters: Vec::new(),
+            next_waiters: Vec::new(),
+            written_waiters: VecDeque::new(),
+            stable_waiters: VecDeque::new(),
+            failure_lsn: 0,
+            checkpoint: None,
+            orphans: Vec::new(),
+            checkpoint_waiters: Vec::new(),
+            unflushed: false,
+            unstable_since: None,
+        }
+    }
+
+    /// No space is handed out at present.
+    pub(super) fn is_closed(&self) -> bool {
+        self.dead || self.opening
+    }
+
+    /// What the log of the run before says may not be on stable media yet.
+    pub(super) fn is_opening(&self) -> bool {
+        self.opening
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead
+    }
+
+    /// One is under way or due, and room comes to be at its end.
+    pub(super) fn is_checkpointing(&self) -> bool {
+        self.starved || self.opening && self.checkpoint.is_some()
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.superblock.generation
+    }
+
+    /// Pages of sixteen that a checkpoint wrote: one bit each. The ring of the log is none of them.
+    pub(super) fn pages_of(&self, chunk: ChunkId, unit: u32) -> u16 {
+        let first = u64::from(unit) * BLOCKS_PER_UNIT;
+        let is_log = self.superblock.system.first().is_some_and(|c| c.id == chunk);
+        let log = if is_log { u64::from(self.superblock.log_blocks).saturating_sub(first) } else { 0 };
+        self.pages.taken(chunk, first) & !block_mask(0, log.min(BLOCKS_PER_UNIT))
+    }
+
+    /// Pages are being written at this moment.
+    pub(super) fn is_writing_pages(&self) -> bool {
+        self.checkpoint.is_some()
+    }
+
+    /// Pages that are free once what is under way is durable.
+    fn pages_to_come(&self) -> u64 {
+        self.pages.free() + self.checkpoint.as_ref().map_or(0, |c| c.stale.len() as u64)
+    }
+}
+
+impl Engine {
+    /// Whatever moves when something moves.
+    fn commit_state(&self) -> (u64, Lsn, Round, usize, u64, bool) {
+        let (journal, commit) = (&self.journal, &self.commit);
+        let (written, is_fed) = (journal.written(), self.space.starved.is_empty());
+        let seq = journal.next_seq();
+        (seq, journal.stable() + written, commit.round, self.ios.len(), self.counters.checkpoints, is_fed)
+    }
+
+    /// Moves everything here as far as it goes without waiting.
+    pub(super) fn drive_commit(&mut self) {
+        loop {
+            let before = self.commit_state();
+            // The round first: a flush begins while no group of the log is on its way, so it covers all before it.
+            self.drive_round();
+            self.drive_log();
+            self.drive_checkpoint();
+            self.reclaim();
+            if before == self.commit_state() {
+                break;
+            }
+        }
+        let is_unstable = self.journal.stable() < self.journal.appended() || self.commit.unflushed;
+        self.commit.unstable_since = match self.commit.unstable_since {
+            _ if !is_unstable || self.commit.dead => None,
+            None => Some(self.now),
+            since => since,
+        };
+    }
+}

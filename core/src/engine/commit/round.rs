@@ -1,0 +1,158 @@
+//! Flushes: a round writes the log, flushes devices and says in the log what is stable now.
+
+use alloc::vec::Vec;
+
+use crate::chunk::Chunk;
+use crate::device::DeviceState;
+use crate::engine::{Engine, Waiter};
+use crate::meta::journal::Lsn;
+use crate::queue::{Io, Owner};
+use crate::request::{DeviceOp, IoError};
+use crate::units::{DeviceId, Instant};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Round {
+    Idle,
+    /// Records below are on their way to the log.
+    Log(Lsn),
+    /// Devices are being flushed.
+    Devices(Lsn, u32),
+    /// The log is being told that data behind records below is stable.
+    Claim(Lsn),
+}
+
+impl Engine {
+    pub(in crate::engine) fn join_flush(&mut self, waiter: Waiter) {
+        self.commit.next_waiters.push(waiter);
+    }
+
+    /// When writes and records that nobody asked to flush are flushed all the same.
+    pub(in crate::engine) fn commit_deadline(&self) -> Option<Instant> {
+        if self.commit.round != Round::Idle || self.commit.opening {
+            // It is being done, or will be as soon as that is possible.
+            return None;
+        }
+        let interval_ns = self.pool.properties.commit_interval_ms * 1_000_000;
+        self.commit.unstable_since.map(|since| since + interval_ns)
+    }
+
+    pub(super) fn drive_round(&mut self) {
+        loop {
+            match self.commit.round {
+                _ if self.commit.dead || self.commit.opening => return,
+                Round::Idle => {
+                    let overdue = self.commit_deadline().is_some_and(|at| self.now >= at);
+                    let wanted = !self.commit.next_waiters.is_empty()
+                        || !self.commit.stable_waiters.is_empty()
+                        || !self.space.starved.is_empty() && self.space.waits_for(self.journal.stable());
+                    if !wanted && !overdue {
+                        return;
+                    }
+                    self.commit.unstable_since = None;
+                    self.commit.round_failed = false;
+                    self.commit.round_waiters = core::mem::take(&mut self.commit.next_waiters);
+                    self.commit.round = Round::Log(self.journal.appended());
+                }
+                Round::Log(lsn) => {
+                    if self.journal.written() < lsn || self.journal.is_busy() {
+                        return;
+                    }
+                    let pending = self.flush_devices(Owner::Flush);
+                    self.commit.round = Round::Devices(lsn, pending);
+                }
+                Round::Devices(_, 1..) => return,
+                Round::Devices(_, 0) if self.commit.round_failed => self.round_failed(),
+                Round::Devices(lsn, 0) => self.commit.round = Round::Claim(lsn),
+                Round::Claim(lsn) => {
+                    if self.journal.stable() < lsn {
+                        return;
+                    }
+                    // A member failed meanwhile: what its failure spares is told only when the failure is durable.
+                    if self.commit.failure_lsn > self.journal.stable() {
+                        self.commit.round = Round::Log(self.journal.appended());
+                        continue;
+                    }
+                    self.commit.round = Round::Idle;
+                    let fine = !self.commit.round_failed;
+                    for waiter in core::mem::take(&mut self.commit.round_waiters) {
+                        self.wake(waiter, fine);
+                    }
+                    self.log_moved();
+                }
+            }
+        }
+    }
+
+    /// A flush failed where no other copy stands in: nothing is claimed, and everyone who asked hears of it. What
+    /// nobody asked for is tried again after an interval.
+    fn round_failed(&mut self) {
+        self.commit.round = Round::Idle;
+        self.commit.unflushed = true;
+        self.commit.unstable_since = Some(self.now);
+        let mut all = core::mem::take(&mut self.commit.round_waiters);
+        all.extend(core::mem::take(&mut self.commit.stable_waiters).into_iter().map(|(_, waiter)| waiter));
+        all.extend(core::mem::take(&mut self.space.starved).into_iter().map(Waiter::Starved));
+        for waiter in all {
+            self.wake(waiter, false);
+        }
+    }
+
+    /// Asks every device with unflushed writes to flush; how many that are.
+    pub(super) fn flush_devices(&mut self, owner: Owner) -> u32 {
+        // A member that went away with unflushed writes may come back without them.
+        let gone = self.pool.devices().filter(|d| d.state == DeviceState::Missing && d.is_dirty());
+        let gone: Vec<DeviceId> = gone.map(|d| d.id).collect();
+        let mut all = true;
+        for device in gone {
+            match self.spares(device) {
+                true => self.fail_device(device, IoError::Gone),
+                false => all = false,
+            }
+        }
+        // There is no way back for it in this run, and one log speaks for all members.
+        self.commit.dead |= !all;
+        if owner == Owner::Flush {
+            self.commit.unflushed = false;
+        }
+        let online = self.pool.devices().filter(|d| self.pool.is_online(d.id) && d.is_dirty());
+        let dirty: Vec<(DeviceId, u64)> = online.map(|d| (d.id, d.written)).collect();
+        for &(device, written) in &dirty {
+            self.issue_simple(owner, device, DeviceOp::Flush, written, 0);
+        }
+        dirty.len() as u32
+    }
+
+    pub(in crate::engine) fn device_flushed(&mut self, io: &Io, result: Result<(), IoError>) {
+        let covered = io.offset;
+        let mut lost = false;
+        match result {
+            Ok(()) => {
+                let device = self.pool.device_mut(io.device).expect("I/Os go to members");
+                device.flushed = device.flushed.max(covered);
+            }
+            Err(error) if self.spares(io.device) => self.fail_device(io.device, error),
+            Err(_) => lost = true,
+        }
+        if io.owner == Owner::Flush {
+            self.commit.round_failed |= lost;
+            match &mut self.commit.round {
+                Round::Devices(_, pending) => *pending -= 1,
+                Round::Idle if self.commit.dead => {}
+                round => unreachable!("a flush came back in {round:?}"),
+            }
+        } else if let Some(checkpoint) = &mut self.commit.checkpoint {
+            checkpoint.failed |= lost;
+            checkpoint.copies.pending -= 1;
+        }
+    }
+
+    /// Whether everything in the pool has a copy elsewhere.
+    pub(in crate::engine) fn spares(&self, device: DeviceId) -> bool {
+        let survives = |chunk: &Chunk| {
+            let copies = chunk.profile.facts().copies.max(1);
+            let other = |c: &crate::chunk::Column| c.device != device && self.pool.is_online(c.device);
+            chunk.columns.chunks(copies).all(|set| set.iter().all(|c| c.device != device) || set.iter().any(other))
+        };
+        self.pool.chunks().all(survives)
+    }
+}

@@ -1,0 +1,89 @@
+//! The inbox: what other threads ask of a pump. It is emptied once a turn.
+
+use std::sync::mpsc::Sender;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant as Clock;
+
+use braid_core::Engine;
+use braid_core::control::{Command, ControlError, Done};
+use braid_core::request::Input;
+
+use super::{Load, Pump};
+use crate::nbd::Handover;
+use crate::reactor::Waker;
+
+pub(super) struct Inbox {
+    /// None once the pump has ended: whoever asks then hears so at once.
+    pub(super) messages: Mutex<Option<Vec<Message>>>,
+    pub(super) waker: Waker,
+}
+
+impl Inbox {
+    pub(super) fn send(&self, message: Message) {
+        // A message to nobody is dropped here, and with it the sender that an answer would have come from.
+        if let Some(messages) = &mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner) {
+            messages.push(message);
+        }
+        self.waker.wake();
+    }
+}
+
+/// However the pump ends, a panic included, nobody waits for it for ever.
+impl Drop for Pump {
+    fn drop(&mut self) {
+        let left = self.inbox.messages.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(left);
+    }
+}
+
+type Look = Box<dyn FnOnce(&Engine) + Send>;
+
+/// A call over FUSE, the volume it is for, and the mount it came through.
+#[cfg(feature = "fuse")]
+pub(super) type Addressed = (braid_core::units::VolumeId, braid_core::units::ClientId, crate::fuse::Call);
+
+pub(super) enum Message {
+    Control(Command, Sender<Result<Done, ControlError>>),
+    Look(Look),
+    Adopt(Box<Handover>),
+    HangUp(u32),
+    Clients(u32, Sender<usize>),
+    #[cfg(feature = "fuse")]
+    Call(Addressed),
+    Load(Box<dyn Load>, Sender<Box<dyn Load>>),
+    Stop,
+}
+
+impl Pump {
+    pub(super) fn open_inbox(&mut self) {
+        let messages = {
+            let mut inbox = self.inbox.messages.lock().unwrap_or_else(PoisonError::into_inner);
+            inbox.as_mut().map(std::mem::take).unwrap_or_default()
+        };
+        for message in messages {
+            match message {
+                Message::Control(command, tell) => {
+                    self.next_command += 1;
+                    let (now, tag) = (self.now(), self.next_command);
+                    self.commands.insert(tag, tell);
+                    self.tell_time(now);
+                    self.engine.handle(now, Input::Control { tag, command });
+                }
+                Message::Look(look) => look(&self.engine),
+                Message::Adopt(handover) => self.adopt(*handover),
+                Message::HangUp(share) => self.hang_up(|of| of == share),
+                Message::Clients(share, tell) => drop(tell.send(self.clients_of(share))),
+                #[cfg(feature = "fuse")]
+                Message::Call(call) => {
+                    self.called += 1;
+                    self.thirsty_calls.push_back(call);
+                }
+                Message::Load(load, tell) => self.start_load(load, tell),
+                Message::Stop => {
+                    self.stopping.get_or_insert_with(Clock::now);
+                    self.hang_up(|_| true);
+                }
+            }
+        }
+    }
+}
