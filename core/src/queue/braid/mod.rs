@@ -30,10 +30,11 @@
 //! other.
 //!
 //! **Promises.** Every I/O that arrives leaves once: as a member of a command or through
-//! [`take_all`](BraidQueue::take_all). Once the tables have grown, nothing is allocated but nodes of ordered maps. An
-//! I/O that waits by itself in its class costs a look at the limits, and no map is touched.
+//! [`take_all`](BraidQueue::take_all). Once the tables have grown, nothing is allocated but nodes of ordered maps.
+//! An I/O of a client that touches nothing is in none of them.
 
 mod lane;
+mod loose;
 #[cfg(test)]
 mod tests;
 
@@ -308,7 +309,7 @@ impl BraidQueue {
         for class in bits(self.waiting) {
             let lane = &self.lanes[class.index()];
             if held.runs & bit(class) == 0
-                && let Some(arrived) = lane.oldest_run(&self.how)
+                && let Some(arrived) = lane.oldest_run()
                 && let Verdict::Hold { until } = self.budget.may_go(now, depth, true, arrived)
             {
                 // All runs of the class are asked the same but for their age, and this was the oldest.
@@ -316,7 +317,7 @@ impl BraidQueue {
                 held.runs |= bit(class);
                 held.until = earlier(held.until, Some(until));
             }
-            if held.runs & bit(class) != 0 && !lane.has_free(&self.how) {
+            if held.runs & bit(class) != 0 && !lane.has_free() {
                 open &= !bit(class);
             }
         }

@@ -1,0 +1,126 @@
+//! I/Os that touch nothing else: nobody to join, no run to continue, so that no table has to know them.
+//!
+//! ```text
+//!   arrives [12K..16K)        line: [64K..68K) [256K..260K) ..     filters: what may begin, what may end here
+//!           begins at 12K --> does anything end there? --.
+//!           ends at 16K ----> does anything begin there? +--> no, nearly always: it joins the line
+//!                                                        '--> perhaps: the line is looked through
+//! ```
+//!
+//! Most I/Os of a random load wait for nothing but the end of their batch. Two bits for each answer what the tables of
+//! places would answer with a dozen memory accesses. A filter that says yes for nothing costs a walk over the line,
+//! which is why the line is bounded; one that has seen many I/Os come and go is made anew from those that are there.
+
+use alloc::collections::VecDeque;
+
+use crate::queue::places::hash;
+use crate::queue::waiting::Waiting;
+
+/// Longest line. Whoever comes then waits in the tables.
+const ROOM: usize = 256;
+
+/// A line up to this is looked through without a filter.
+const SHORT: usize = 4;
+
+/// I/Os noted in a filter before it is made anew; below an eighth of its bits.
+const NOTED_MAX: usize = 2 * ROOM;
+
+/// Of each filter.
+const BITS: usize = 4096;
+const _: () = assert!(NOTED_MAX * 8 <= BITS && NOTED_MAX > ROOM);
+
+/// One of them, with its number in the order of creation.
+#[derive(Clone, Copy)]
+pub(super) struct Single {
+    pub(super) io: Waiting,
+    pub(super) seq: u64,
+}
+
+impl Single {
+    /// When it arrived, and the order of creation.
+    pub(super) fn age(&self) -> (u64, u64, u64) {
+        (self.io.arrived.0, 0, self.seq)
+    }
+}
+
+/// A line by arrival.
+#[derive(Default)]
+pub(super) struct Loose {
+    line: VecDeque<Single>,
+    starts: Filter,
+    ends: Filter,
+    /// I/Os in the filters, also of those that left; 0 while the line is short.
+    noted: usize,
+}
+
+/// One bit for each place somebody was at, others share it.
+struct Filter([u64; BITS / 64]);
+
+impl Loose {
+    pub(super) fn is_empty(&self) -> bool {
+        self.line.is_empty()
+    }
+
+    /// There is room, and it would be the last by arrival.
+    pub(super) fn takes(&self, io: &Waiting) -> bool {
+        self.line.len() < ROOM && self.line.back().is_none_or(|last| last.io.arrived <= io.arrived)
+    }
+
+    /// The oldest.
+    pub(super) fn first(&self) -> Option<&Single> {
+        self.line.front()
+    }
+
+    /// One more, that touches nobody here.
+    pub(super) fn push(&mut self, single: Single) {
+        self.line.push_back(single);
+        if self.line.len() <= SHORT {
+            self.noted = 0;
+        } else if self.noted == 0 || self.noted >= NOTED_MAX {
+            (self.starts, self.ends) = Default::default();
+            self.noted = self.line.len();
+            for Single { io, .. } in &self.line {
+                note(&mut self.starts, &mut self.ends, io);
+            }
+        } else {
+            self.noted += 1;
+            note(&mut self.starts, &mut self.ends, &single.io);
+        }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Single> {
+        self.line.pop_front()
+    }
+
+    /// Takes out somebody who ends at `offset` or begins at `end`.
+    pub(super) fn remove_beside(&mut self, offset: u64, end: u64) -> Option<Single> {
+        if self.line.len() > SHORT && !self.ends.may_have(offset) && !self.starts.may_have(end) {
+            return None;
+        }
+        let at = self.line.iter().position(|there| there.io.offset == end || there.io.end() == offset)?;
+        self.line.remove(at)
+    }
+}
+
+fn note(starts: &mut Filter, ends: &mut Filter, io: &Waiting) {
+    starts.note(io.offset);
+    ends.note(io.end());
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        Filter([0; BITS / 64])
+    }
+}
+
+impl Filter {
+    fn note(&mut self, place: u64) {
+        let bit = hash(place, BITS.trailing_zeros());
+        self.0[bit / 64] |= 1 << (bit % 64);
+    }
+
+    fn may_have(&self, place: u64) -> bool {
+        let bit = hash(place, BITS.trailing_zeros());
+        self.0[bit / 64] >> (bit % 64) & 1 == 1
+    }
+}
