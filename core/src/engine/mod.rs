@@ -200,6 +200,16 @@ impl Engine {
     /// The next thing to do; [`Output::Idle`] ends the drain.
     pub fn poll(&mut self, now: Instant) -> Output {
         self.now = self.now.max(now);
+        match self.outputs.pop_front() {
+            Some(output) => output,
+            None => self.drain(),
+        }
+    }
+
+    /// All that was decided is handed out: what follows from what came in since. Apart from [`poll`](Self::poll), which
+    /// nearly always has something at hand and would pay for the size of this.
+    #[inline(never)]
+    fn drain(&mut self) -> Output {
         loop {
             if let Some(output) = self.outputs.pop_front() {
                 return output;
@@ -510,9 +520,7 @@ impl Engine {
             let Engine { queues, ios, outputs, pool, views, now, .. } = self;
             let view = &mut views[device.index()];
             let counters = &mut pool.device_mut(device).expect("I/Os go to members").counters;
-            queues[device.index()].dispatch(*now, ios, |Departure { head: id, len, members }, ios| {
-                let head = &ios[id.0];
-                let (op, offset) = (head.op, head.offset);
+            queues[device.index()].dispatch(*now, ios, |Departure { head: id, op, offset, len, members }| {
                 let bytes = match op {
                     DeviceOp::Read => (&mut counters.reads, Some(&mut counters.read_bytes)),
                     DeviceOp::Write { .. } => (&mut counters.writes, Some(&mut counters.write_bytes)),
@@ -526,7 +534,6 @@ impl Engine {
                     counters.merged += members - 1;
                 }
                 // A flush has no place; what it covers stands in its offset.
-                let len = if op == DeviceOp::Flush { head.len } else { len };
                 if op != DeviceOp::Flush {
                     view.last_offset = offset + len;
                 }

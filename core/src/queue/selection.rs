@@ -144,6 +144,16 @@ impl Selection {
         found
     }
 
+    /// How often in a row the class that was just chosen among these, and started, would be chosen again: nobody else is
+    /// waiting, and nothing but a count stands between a client and the device. 0 when that would have to be asked.
+    pub(super) fn again(&self, waiting: Mask, class: Class) -> u32 {
+        if waiting != 1 << class.index() || !class.is_interactive() {
+            return 0;
+        }
+        let most = self.minimum(class).max(self.maximum(class));
+        most.saturating_sub(self.active(class)).min(self.settings.max_active().saturating_sub(self.active_total))
+    }
+
     /// A command of the class that was chosen is on the device.
     pub(super) fn started(&mut self, now: Instant, class: Class) {
         self.active[class.index()] += 1;

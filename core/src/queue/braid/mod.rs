@@ -153,7 +153,16 @@ impl BraidQueue {
         let open = loop {
             let open = self.open(now, &mut held);
             let Some(class) = self.selection.choose(now, open) else { break open };
-            self.leave(now, class, held.runs & bit(class) == 0, leaving);
+            let runs_go = held.runs & bit(class) == 0;
+            self.leave(now, class, runs_go, leaving);
+            // A batch of one client: who goes next is decided once.
+            let again = if self.budget.is_off() { self.selection.again(open, class) } else { 0 };
+            for _ in 0..again {
+                if self.waiting & bit(class) == 0 {
+                    break;
+                }
+                self.leave(now, class, runs_go, leaving);
+            }
         };
         for class in bits(open) {
             let (sum, place) = match self.selection.obstacle(class) {

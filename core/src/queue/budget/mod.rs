@@ -94,6 +94,12 @@ impl Budget {
         matches!(self, Budget::Auto(auto) if auto.wait_ns() > 0)
     }
 
+    /// It never holds anything, and need not be asked.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        matches!(self, Budget::Off)
+    }
+
     /// A command came back, with success or not.
     pub fn completed(&mut self, now: Instant, bytes: u64) {
         match self {
