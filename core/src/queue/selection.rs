@@ -156,9 +156,15 @@ impl Selection {
 
     /// A command of the class that was chosen is on the device.
     pub(super) fn started(&mut self, now: Instant, class: Class) {
-        self.active[class.index()] += 1;
-        self.active_total += 1;
-        self.credit.started(class.is_interactive());
+        self.started_several(now, class, 1);
+    }
+
+    /// So many commands of the class that was chosen are on the device, at least one; more than one as
+    /// [`again`](Self::again) says.
+    pub(super) fn started_several(&mut self, now: Instant, class: Class, commands: u32) {
+        self.active[class.index()] += commands;
+        self.active_total += commands;
+        self.credit.started(class.is_interactive(), commands);
         if !class.is_interactive() {
             self.floor_from = now;
         }

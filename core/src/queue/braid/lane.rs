@@ -24,7 +24,7 @@ use crate::queue::chains::{Chain, ChainId, Chains};
 use crate::queue::limits::LbaOrder;
 use crate::queue::merge::{Fit, Shape};
 use crate::queue::places::Places;
-use crate::queue::waiting::{Command, Leaving, Waiting};
+use crate::queue::waiting::{Leaving, Waiting};
 use crate::request::DeviceOp;
 use crate::units::Instant;
 
@@ -105,6 +105,11 @@ impl Lane {
             self.call_in(how, offset, offset.saturating_add(len));
             self.place_neighbours(how, op, offset, len);
         }
+    }
+
+    /// The next one leaves, if nothing waits that is not loose and the budget looks at no runs.
+    pub(super) fn leave_loose(&mut self) -> Option<Waiting> {
+        if self.chains.len() > 0 { None } else { self.loose.pop().map(|single| single.io) }
     }
 
     /// A command of this class came back.

@@ -153,15 +153,10 @@ impl BraidQueue {
         let open = loop {
             let open = self.open(now, &mut held);
             let Some(class) = self.selection.choose(now, open) else { break open };
-            let runs_go = held.runs & bit(class) == 0;
-            self.leave(now, class, runs_go, leaving);
-            // A batch of one client: who goes next is decided once.
-            let again = if self.budget.is_off() { self.selection.again(open, class) } else { 0 };
-            for _ in 0..again {
-                if self.waiting & bit(class) == 0 {
-                    break;
-                }
-                self.leave(now, class, runs_go, leaving);
+            self.leave(now, class, held.runs & bit(class) == 0, leaving);
+            // A batch of one client's: nothing but the first is asked about.
+            if self.budget.is_off() {
+                self.leave_loose(now, class, self.selection.again(open, class), leaving);
             }
         };
         for class in bits(open) {
@@ -334,21 +329,41 @@ impl BraidQueue {
     }
 
     fn leave(&mut self, now: Instant, class: Class, runs_go: bool, leaving: &mut Leaving) {
-        let lane = &mut self.lanes[class.index()];
-        lane.leave(&self.how, self.last_offset, runs_go, leaving);
+        self.lanes[class.index()].leave(&self.how, self.last_offset, runs_go, leaving);
         let Some(command) = leaving.commands.last() else { return };
         let members = command.members.len() as u32;
         if leaving.members[command.members.start].op != DeviceOp::Flush {
             self.last_offset = command.offset.saturating_add(command.len);
         }
+        self.left(now, class, 1, members);
+        self.budget.issued(now);
+    }
+
+    /// The next of a class that has nothing but loose ones, up to so many. Nobody is held.
+    fn leave_loose(&mut self, now: Instant, class: Class, most: u32, leaving: &mut Leaving) {
+        let mut commands = 0;
+        while commands < most
+            && let Some(io) = self.lanes[class.index()].leave_loose()
+        {
+            leaving.push_single(io);
+            if io.op != DeviceOp::Flush {
+                self.last_offset = io.end();
+            }
+            commands += 1;
+        }
+        if commands > 0 {
+            self.left(now, class, commands, commands);
+        }
+    }
+
+    fn left(&mut self, now: Instant, class: Class, commands: u32, members: u32) {
         let queued = &mut self.queued[class.index()];
         *queued -= members;
         if *queued == 0 {
             self.waiting &= !bit(class);
         }
-        self.selection.started(now, class);
-        self.budget.issued(now);
-        self.counters.dispatched += 1;
+        self.selection.started_several(now, class, commands);
+        self.counters.dispatched += u64::from(commands);
     }
 
     fn sort_anew(&mut self) {

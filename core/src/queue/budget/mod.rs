@@ -68,6 +68,7 @@ impl Budget {
     }
 
     /// A command left for the device, after [`Verdict::Go`].
+    #[inline]
     pub fn issued(&mut self, now: Instant) {
         match self {
             Budget::Off => {}
@@ -101,6 +102,7 @@ impl Budget {
     }
 
     /// A command came back, with success or not.
+    #[inline]
     pub fn completed(&mut self, now: Instant, bytes: u64) {
         match self {
             Budget::Off => {}
