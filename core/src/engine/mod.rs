@@ -490,6 +490,7 @@ impl Engine {
 
     /// Ends a batch: neighbours join and commands leave. What still waits for a member that is not used any more comes
     /// back at once; says whether there was any.
+    #[inline(never)]
     fn dispatch(&mut self) -> bool {
         if self.queues_wake.is_some_and(|at| at <= self.now) {
             for id in 0..self.queues.len() {

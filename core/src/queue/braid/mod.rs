@@ -341,9 +341,10 @@ impl BraidQueue {
 
     /// The next of a class that has nothing but loose ones, up to so many. Nobody is held.
     fn leave_loose(&mut self, now: Instant, class: Class, most: u32, leaving: &mut Leaving) {
+        let lane = &mut self.lanes[class.index()];
         let mut commands = 0;
         while commands < most
-            && let Some(io) = self.lanes[class.index()].leave_loose()
+            && let Some(io) = lane.leave_loose()
         {
             leaving.push_single(io);
             if io.op != DeviceOp::Flush {
