@@ -62,10 +62,8 @@ struct Active {
     epoch: u64,
     /// Its data was written with force unit access.
     forced: bool,
-    /// Copies of a write that a device did not take.
-    missed: Vec<(DeviceId, CopySet, IoError)>,
-    /// Parts of a read that no copy could give whole; see [`Engine::read_elsewhere`].
-    doubtful: Vec<(Owner, CopySet, BufRange)>,
+    /// Rare, and so not part of what is copied for every request.
+    trouble: Option<Box<Trouble>>,
     /// Nothing of a read's range was ever written.
     hole: bool,
     /// Scratch blocks of unaligned edges.
@@ -73,6 +71,15 @@ struct Active {
     arrived: Instant,
     /// When its present wait for a lock, for room or for the log began.
     waits_since: Instant,
+}
+
+/// What went wrong so far.
+#[derive(Default)]
+struct Trouble {
+    /// Copies of a write that a device did not take.
+    missed: Vec<(DeviceId, CopySet, IoError)>,
+    /// Parts of a read that no copy could give whole; see [`Engine::read_elsewhere`].
+    doubtful: Vec<(Owner, CopySet, BufRange)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -305,8 +312,7 @@ impl Engine {
             pending: 0,
             phase: Phase::Data,
             error: None,
-            missed: Vec::new(),
-            doubtful: Vec::new(),
+            trouble: None,
             epoch,
             forced: false,
             hole: false,

@@ -72,16 +72,16 @@ impl Lane {
     // ---- what happens ----------------------------------------------------------------------------------------------
 
     /// An I/O joins the lane.
-    pub(super) fn arrive(&mut self, how: &How, io: Waiting, counters: &mut Counters) {
+    pub(super) fn arrive(&mut self, how: &How, io: &Waiting, counters: &mut Counters) {
         self.call_in(how, io.offset, io.end());
         while !self.fifo && let Some(other) = self.loose.pop() {
             self.start(how, other);
         }
-        let single = Single { io, seq: self.chains.number() };
-        match self.beside(how, &io) {
-            (None, None) if self.may_be_loose(how, &io) => self.loose.push(single),
-            (None, None) => self.start(how, single),
-            (back, front) => self.join(how, single, back, front, counters),
+        let seq = self.chains.number();
+        match self.beside(how, io) {
+            (None, None) if self.may_be_loose(how, io) => self.loose.push(Single { io: *io, seq }),
+            (None, None) => self.start(how, Single { io: *io, seq }),
+            (back, front) => self.join(how, Single { io: *io, seq }, back, front, counters),
         }
     }
 

@@ -72,19 +72,24 @@ impl Loose {
     }
 
     /// One more, that touches nobody here.
+    #[inline]
     pub(super) fn push(&mut self, single: Single) {
         self.line.push_back(single);
         if self.line.len() <= SHORT {
             self.noted = 0;
         } else if self.noted == 0 || self.noted >= NOTED_MAX {
-            (self.starts, self.ends) = Default::default();
-            self.noted = self.line.len();
-            for Single { io, .. } in &self.line {
-                note(&mut self.starts, &mut self.ends, io);
-            }
+            self.note_anew();
         } else {
             self.noted += 1;
             note(&mut self.starts, &mut self.ends, &single.io);
+        }
+    }
+
+    fn note_anew(&mut self) {
+        (self.starts, self.ends) = Default::default();
+        self.noted = self.line.len();
+        for Single { io, .. } in &self.line {
+            note(&mut self.starts, &mut self.ends, io);
         }
     }
 
@@ -93,10 +98,17 @@ impl Loose {
     }
 
     /// Takes out somebody who ends at `offset` or begins at `end`.
+    #[inline]
     pub(super) fn remove_beside(&mut self, offset: u64, end: u64) -> Option<Single> {
-        if self.line.len() > SHORT && !self.ends.may_have(offset) && !self.starts.may_have(end) {
-            return None;
-        }
+        let is_there = match self.line.len() {
+            0 => false,
+            1..=SHORT => true,
+            _ => self.ends.may_have(offset) || self.starts.may_have(end),
+        };
+        if is_there { self.look_for(offset, end) } else { None }
+    }
+
+    fn look_for(&mut self, offset: u64, end: u64) -> Option<Single> {
         let at = self.line.iter().position(|there| there.io.offset == end || there.io.end() == offset)?;
         self.line.remove(at)
     }

@@ -138,12 +138,13 @@ impl BraidQueue {
 
     /// An I/O joins the queue. A class that its operation cannot have is put right first
     /// ([`Class::fitting`]); the members of commands carry that.
-    pub fn arrive(&mut self, io: Waiting) {
+    pub fn arrive(&mut self, mut io: Waiting) {
         let class = io.class.fitting(io.op);
+        io.class = class;
         self.selection.arrived(io.arrived, self.waiting, class);
         self.waiting |= bit(class);
         self.queued[class.index()] += 1;
-        self.lanes[class.index()].arrive(&self.how, Waiting { class, ..io }, &mut self.counters);
+        self.lanes[class.index()].arrive(&self.how, &io, &mut self.counters);
     }
 
     /// Everything that may go leaves.
