@@ -22,12 +22,12 @@ const ROOM: usize = 256;
 /// A line up to this is looked through without a filter.
 const SHORT: usize = 4;
 
-/// I/Os noted in a filter before it is made anew; below an eighth of its bits.
+/// I/Os noted in a filter before it is made anew; below a sixteenth of its bits.
 const NOTED_MAX: usize = 2 * ROOM;
 
 /// Of each filter.
-const BITS: usize = 4096;
-const _: () = assert!(NOTED_MAX * 8 <= BITS && NOTED_MAX > ROOM);
+const BITS: usize = 8192;
+const _: () = assert!(NOTED_MAX * 16 <= BITS && NOTED_MAX > ROOM);
 
 /// One of them, with its number in the order of creation.
 #[derive(Clone, Copy)]
