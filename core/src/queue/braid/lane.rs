@@ -74,7 +74,9 @@ impl Lane {
     /// An I/O joins the lane.
     pub(super) fn arrive(&mut self, how: &How, io: &Waiting, counters: &mut Counters) {
         self.call_in(how, io.offset, io.end());
-        while !self.fifo && let Some(other) = self.loose.pop() {
+        while !self.fifo
+            && let Some(other) = self.loose.pop()
+        {
             self.start(how, other);
         }
         let seq = self.chains.number();
@@ -314,7 +316,7 @@ impl Lane {
     /// What is in flight changed at the edges of `[offset, offset + len)`: what waits beside it may be a run now, or
     /// none any more.
     fn place_neighbours(&mut self, how: &How, op: DeviceOp, offset: u64, len: u64) {
-        let Some(way) = direction(op) else { return };
+        let Some(way) = direction(op).filter(|_| self.chains.len() > 0) else { return };
         let Lane { fifo, chains, index, free, runs, flying, .. } = self;
         let Edges { starts, ends } = &index[way];
         for id in starts.at(offset.saturating_add(len)).chain(ends.at(offset)) {

@@ -136,3 +136,40 @@ impl Filter {
         self.0[bit / 64] >> (bit % 64) & 1 == 1
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::testing::{Rng, read};
+    use alloc::vec::Vec;
+
+    /// Comings and goings beside a plain list, in lines short and full.
+    #[test]
+    fn it_equals_a_list() {
+        let (mut found, mut longest) = (0, 0);
+        for seed in 1..100 {
+            let mut rng = Rng::new(seed);
+            let (mut loose, mut list) = (Loose::default(), Vec::<u64>::new());
+            let (busy, blocks) = (rng.below(2 * ROOM as u64), 1 + rng.below(40_000));
+            for id in 0..2000 {
+                let io = read(id, rng.below(blocks) * 4096, 4096);
+                while let Some(single) = loose.remove_beside(io.offset, io.end()) {
+                    let at = list.iter().position(|&place| place == single.io.offset).expect("it was there");
+                    assert_eq!(list.remove(at).abs_diff(io.offset), 4096, "seed {seed}: it is beside");
+                    found += 1;
+                }
+                assert!(list.iter().all(|place| place.abs_diff(io.offset) != 4096), "seed {seed}: nobody is missed");
+                assert_eq!(loose.takes(&io), list.len() < ROOM, "seed {seed}");
+                if list.len() as u64 <= rng.below(busy + 1) && loose.takes(&io) {
+                    loose.push(Single { io, seq: id.into() });
+                    list.push(io.offset);
+                } else if !list.is_empty() {
+                    assert_eq!(loose.pop().map(|single| single.io.offset), Some(list.remove(0)), "seed {seed}");
+                }
+                assert_eq!(loose.is_empty(), list.is_empty());
+                longest = longest.max(list.len());
+            }
+        }
+        assert!(found > 1000 && longest == ROOM, "{found} {longest}");
+    }
+}
