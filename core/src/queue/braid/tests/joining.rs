@@ -85,6 +85,19 @@ fn what_waits_for_depth_becomes_a_run_when_its_neighbour_leaves() {
     assert_eq!(send(&mut queue, T + WAIT_NS_DEFAULT, &[]), [(11, 1)]);
 }
 
+/// An I/O that is to be left alone is in no table of places, but in flight it is somebody's neighbour like any other.
+#[test]
+fn who_follows_one_that_goes_alone_is_a_run_when_that_leaves() {
+    let mut queue = tight();
+    for io in [at(10, T), Waiting { mergeable: false, ..at(11, T) }, at(12, T)] {
+        queue.arrive(io);
+    }
+    assert_eq!(send(&mut queue, T, &[]), [(10, 1), (11, 1)]);
+    assert_eq!(queue.counters().held, 1);
+    back(&mut queue, T, 11);
+    assert_eq!(send(&mut queue, T, &[]), [(12, 1)]);
+}
+
 #[test]
 fn nobody_waits_for_a_neighbour_of_another_class() {
     let mut queue = tight();
