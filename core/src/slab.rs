@@ -17,7 +17,10 @@ impl<T> Slab<T> {
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         match self.free.pop() {
             Some(id) => {
-                self.places[id as usize] = Some(value);
+                let place = &mut self.places[id as usize];
+                // Said so that there is nothing to drop.
+                assert!(place.is_none(), "a free place is empty");
+                *place = Some(value);
                 id
             }
             None => {

@@ -1,4 +1,5 @@
-//! What a request costs the engine: `cost PROFILE read|write REQUESTS DEPTH [PROPERTY=VALUE..]`.
+//! What a request costs the engine: `cost PROFILE LOAD REQUESTS DEPTH [PROPERTY=VALUE..]`, where LOAD is `read` or `write`
+//! at random places, or `scan`, reads one after the other.
 //!
 //! For instructions rather than ns, count those of two runs and divide the difference by that of the requests:
 //!
@@ -13,15 +14,19 @@ use braid_sim::cost::Bench;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [profile, op, requests, depth, settings @ ..] = args.as_slice() else {
-        eprintln!("cost PROFILE read|write REQUESTS DEPTH [PROPERTY=VALUE..]");
+    let [profile, load, requests, depth, settings @ ..] = args.as_slice() else {
+        eprintln!("cost PROFILE read|write|scan REQUESTS DEPTH [PROPERTY=VALUE..]");
         std::process::exit(2);
     };
     let profile = Profile::ALL.into_iter().find(|known| known.name() == profile).expect("a profile");
-    let op = if op == "read" { Op::Read } else { Op::Write { fua: false } };
     let (requests, depth): (u64, u64) = (requests.parse().expect("a number"), depth.parse().expect("a number"));
     let split = |word: &String| word.split_once('=').map(|(n, v)| (n.to_string(), v.to_string())).expect("name=value");
     let (mut bench, _) = Bench::new(profile, &settings.iter().map(split).collect::<Vec<_>>());
-    let ns = bench.random(op, requests, depth);
+    let ns = match load.as_str() {
+        "read" => bench.random(Op::Read, requests, depth),
+        "write" => bench.random(Op::Write { fua: false }, requests, depth),
+        "scan" => bench.sequential(Op::Read, requests, depth),
+        other => panic!("no load is called {other:?}"),
+    };
     println!("{} ns a request", ns.checked_div(requests).unwrap_or(0));
 }

@@ -78,6 +78,15 @@ impl Bench {
         self.go(op, requests, depth, |rng| rng.below(BLOCKS) * 4096)
     }
 
+    /// The same from the start of the volume on, again and again.
+    pub fn sequential(&mut self, op: Op, requests: u64, depth: u64) -> u64 {
+        let mut next = 0;
+        self.go(op, requests, depth, |_| {
+            next += 1;
+            (next - 1) % BLOCKS * 4096
+        })
+    }
+
     fn go(&mut self, op: Op, requests: u64, depth: u64, mut offset: impl FnMut(&mut Rng) -> u64) -> u64 {
         let Bench { engine, volume, now, rng } = self;
         let (volume, client, content) = (*volume, ClientId(0), Content::Unsaid);

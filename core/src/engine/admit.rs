@@ -1,7 +1,5 @@
 //! A request at the door: admitted or refused on its way in, answered and counted on its way out.
 
-use alloc::vec::Vec;
-
 use super::{Active, Engine, Phase, Waiter, data, scrub};
 use crate::request::{Copy, NO_BUF, Op, Output, Reply, Request, RequestError};
 use crate::units::VolumeId;
@@ -25,8 +23,7 @@ impl Engine {
             pending: 0,
             phase: Phase::Data,
             error: None,
-            missed: Vec::new(),
-            doubtful: Vec::new(),
+            trouble: None,
             epoch,
             forced: false,
             hole: false,

@@ -143,7 +143,7 @@ impl Engine {
                 for (at, len) in [(half, len - half), (0, half)] {
                     let set = CopySet { copy: 0, tried: 0, offset: set.offset + at, ..set };
                     let buf = range(buf.buf, u64::from(buf.offset) + at, len);
-                    self.requests[id].doubtful.push((owner, set, buf));
+                    self.requests[id].trouble.get_or_insert_default().doubtful.push((owner, set, buf));
                 }
             }
         }
@@ -152,14 +152,16 @@ impl Engine {
 
     /// Asks for the next part of a read that no copy could give whole; false when there is none, or no hope left.
     pub(super) fn read_doubtful(&mut self, id: u32) -> bool {
-        while let Some((owner, set, buf)) = self.requests[id].doubtful.pop() {
+        while let Some(trouble) = &mut self.requests[id].trouble
+            && let Some((owner, set, buf)) = trouble.doubtful.pop()
+        {
             if self.requests[id].error.is_some() {
-                self.requests[id].doubtful.clear();
-            } else if self.read_copy(id, owner, set, buf) {
-                return true;
-            } else {
-                self.requests[id].error = Some(RequestError::Io);
+                continue;
             }
+            if self.read_copy(id, owner, set, buf) {
+                return true;
+            }
+            self.requests[id].error = Some(RequestError::Io);
         }
         false
     }
@@ -375,14 +377,15 @@ impl Engine {
 
     /// One copy missed a write. What follows from that is known when all copies are back: see [`Self::judge_missed`].
     pub(super) fn copy_not_written(&mut self, id: u32, io: &Io, error: IoError) {
-        self.requests[id].missed.push((io.device, io.set, error));
+        self.requests[id].trouble.get_or_insert_default().missed.push((io.device, io.set, error));
     }
 
     /// Copies that missed a write that others took: their members are not trusted any more. Where no copy took it, or
     /// where the pool cannot do without the member, nobody is set aside and the client hears: the blocks hold old or
     /// new content, as after any failed write.
     fn judge_missed(&mut self, id: u32) {
-        let missed = core::mem::take(&mut self.requests[id].missed);
+        let Some(trouble) = &mut self.requests[id].trouble else { return };
+        let missed = core::mem::take(&mut trouble.missed);
         for &(device, set, error) in &missed {
             let taken = self.pool.chunk(set.chunk).is_some_and(|chunk| {
                 let first = set.first as usize;
@@ -411,9 +414,7 @@ impl Engine {
 
     /// The data is where it belongs: the map follows, then the log, then the answer.
     fn data_done(&mut self, id: u32) {
-        if !self.requests[id].missed.is_empty() {
-            self.judge_missed(id);
-        }
+        self.judge_missed(id);
         if self.commit.is_dead() {
             // The maps in memory may know more than the log ever will: no change is safe on top of them.
             self.requests[id].error = Some(RequestError::Io);

@@ -60,10 +60,8 @@ struct Active {
     epoch: u64,
     /// Its data was written with force unit access.
     forced: bool,
-    /// Copies of a write that a device did not take.
-    missed: Vec<(DeviceId, CopySet, IoError)>,
-    /// Parts of a read that no copy could give whole; see [`Engine::read_elsewhere`].
-    doubtful: Vec<(Owner, CopySet, BufRange)>,
+    /// Rare, and so not part of what is copied for every request.
+    trouble: Option<Box<Trouble>>,
     /// Nothing of a read's range was ever written.
     hole: bool,
     /// Scratch blocks of unaligned edges.
@@ -71,6 +69,15 @@ struct Active {
     arrived: Instant,
     /// When its present wait for a lock, for room or for the log began.
     waits_since: Instant,
+}
+
+/// What went wrong so far.
+#[derive(Default)]
+struct Trouble {
+    /// Copies of a write that a device did not take.
+    missed: Vec<(DeviceId, CopySet, IoError)>,
+    /// Parts of a read that no copy could give whole; see [`Engine::read_elsewhere`].
+    doubtful: Vec<(Owner, CopySet, BufRange)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,6 +205,16 @@ impl Engine {
     /// The next thing to do; [`Output::Idle`] ends the drain.
     pub fn poll(&mut self, now: Instant) -> Output {
         self.now = self.now.max(now);
+        match self.outputs.pop_front() {
+            Some(output) => output,
+            None => self.drain(),
+        }
+    }
+
+    /// All that was decided is handed out: what follows from what came in since. Apart from [`poll`](Self::poll), which
+    /// nearly always has something at hand and would pay for the size of this.
+    #[inline(never)]
+    fn drain(&mut self) -> Output {
         loop {
             if let Some(output) = self.outputs.pop_front() {
                 return output;
@@ -331,6 +348,7 @@ impl Engine {
 
     /// Ends a batch: neighbours join and commands leave. What still waits for a member that is not used any more comes
     /// back at once; says whether there was any.
+    #[inline(never)]
     fn dispatch(&mut self) -> bool {
         if self.queues_wake.is_some_and(|at| at <= self.now) {
             for id in 0..self.queues.len() {
@@ -361,9 +379,7 @@ impl Engine {
             let Engine { queues, ios, outputs, pool, views, now, .. } = self;
             let view = &mut views[device.index()];
             let counters = &mut pool.device_mut(device).expect("I/Os go to members").counters;
-            queues[device.index()].dispatch(*now, ios, |Departure { head: id, len, members }, ios| {
-                let head = &ios[id.0];
-                let (op, offset) = (head.op, head.offset);
+            queues[device.index()].dispatch(*now, ios, |Departure { head: id, op, offset, len, members }| {
                 let bytes = match op {
                     DeviceOp::Read => (&mut counters.reads, Some(&mut counters.read_bytes)),
                     DeviceOp::Write { .. } => (&mut counters.writes, Some(&mut counters.write_bytes)),
@@ -377,7 +393,6 @@ impl Engine {
                     counters.merged += members - 1;
                 }
                 // A flush has no place; what it covers stands in its offset.
-                let len = if op == DeviceOp::Flush { head.len } else { len };
                 if op != DeviceOp::Flush {
                     view.last_offset = offset + len;
                 }

@@ -41,9 +41,20 @@ pub(super) struct Chains {
 impl Chains {
     /// A request of one I/O.
     pub(super) fn start(&mut self, io: Waiting) -> ChainId {
-        let link = self.links.insert(Link { io, next: None });
+        let seq = self.number();
+        self.start_as(io, seq)
+    }
+
+    /// The next number in the order of creation.
+    pub(super) fn number(&mut self) -> u64 {
         self.created += 1;
-        let (shape, seq, arrived) = (Shape::from(&io), self.created, io.arrived);
+        self.created
+    }
+
+    /// A request of one I/O, with a number it was given before.
+    pub(super) fn start_as(&mut self, io: Waiting, seq: u64) -> ChainId {
+        let link = self.links.insert(Link { io, next: None });
+        let (shape, arrived) = (Shape::from(&io), io.arrived);
         self.chains.insert(Chain { shape, seq, arrived, expires: Instant(u64::MAX), first: link, last: link })
     }
 

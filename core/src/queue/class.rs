@@ -27,6 +27,25 @@ pub enum Class {
     Rebuild,
 }
 
+/// One bit for each class that a read can have, and a write.
+const READS: u16 = {
+    use Class::{AsyncRead, Initializing, Rebuild, Removal, Scrub, SyncRead};
+    bits(&[SyncRead, AsyncRead, Scrub, Removal, Initializing, Rebuild])
+};
+const WRITES: u16 = {
+    use Class::{AsyncWrite, Initializing, Rebuild, Removal, SyncWrite};
+    bits(&[SyncWrite, AsyncWrite, Removal, Initializing, Rebuild])
+};
+
+const fn bits(classes: &[Class]) -> u16 {
+    let (mut bits, mut i) = (0, 0);
+    while i < classes.len() {
+        bits |= 1 << classes[i].index();
+        i += 1;
+    }
+    bits
+}
+
 impl Class {
     /// All of them, by priority.
     pub const ALL: [Class; 9] = [
@@ -66,18 +85,13 @@ impl Class {
     /// asynchronous, a discard is trim, a flush may be anything.
     #[must_use]
     pub const fn fitting(self, op: DeviceOp) -> Class {
-        use Class::{AsyncRead, AsyncWrite, Initializing, Rebuild, Removal, Scrub, SyncRead, SyncWrite, Trim};
-        match (op, self) {
-            (DeviceOp::Read, SyncRead | AsyncRead | Scrub | Removal | Initializing | Rebuild) => self,
-            (DeviceOp::Read, _) => AsyncRead,
-            (
-                DeviceOp::Write { .. } | DeviceOp::WriteZeroes,
-                SyncWrite | AsyncWrite | Removal | Initializing | Rebuild,
-            ) => self,
-            (DeviceOp::Write { .. } | DeviceOp::WriteZeroes, _) => AsyncWrite,
-            (DeviceOp::Discard, _) => Trim,
-            (DeviceOp::Flush, _) => self,
-        }
+        let (fitting, instead) = match op {
+            DeviceOp::Read => (READS, Class::AsyncRead),
+            DeviceOp::Write { .. } | DeviceOp::WriteZeroes => (WRITES, Class::AsyncWrite),
+            DeviceOp::Discard => (0, Class::Trim),
+            DeviceOp::Flush => (u16::MAX, self),
+        };
+        if fitting >> self.index() & 1 == 1 { self } else { instead }
     }
 
     /// The name in properties, tables and metrics.

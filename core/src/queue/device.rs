@@ -20,7 +20,7 @@ use super::config::{BudgetName, Config, Overrides, SchedulerName};
 use super::io::Io;
 use super::merge::{Rules, Variant};
 use super::stats::QueueStats;
-use super::waiting::{Leaving, Waiting};
+use super::waiting::{Command, Leaving, Waiting};
 use super::zfs::VdevQueue;
 use crate::report::QueueReport;
 use crate::request::DeviceOp;
@@ -31,6 +31,10 @@ use crate::units::{Instant, IoId};
 pub(crate) struct Departure {
     /// Its first I/O; the others follow by [`Io::next`].
     pub(crate) head: IoId,
+    /// What it does.
+    pub(crate) op: DeviceOp,
+    /// First byte.
+    pub(crate) offset: u64,
     /// Bytes, gaps included.
     pub(crate) len: u64,
     /// I/Os.
@@ -202,7 +206,7 @@ impl DeviceQueue {
     }
 
     /// The end of a batch: hands out the commands that leave now.
-    pub(crate) fn dispatch(&mut self, now: Instant, ios: &mut Slab<Io>, mut leave: impl FnMut(Departure, &Slab<Io>)) {
+    pub(crate) fn dispatch(&mut self, now: Instant, ios: &mut Slab<Io>, mut leave: impl FnMut(Departure)) {
         let DeviceQueue { scheduler, leaving, .. } = self;
         match scheduler {
             Scheduler::Braid(queue) => queue.turn(now, leaving),
@@ -219,22 +223,24 @@ impl DeviceQueue {
             }
         }
         for id in self.bypassing.drain(..) {
-            leave(Departure { head: id, len: 0, members: 1 }, ios);
+            let Io { op, offset, len, .. } = ios[id.0];
+            leave(Departure { head: id, op, offset, len, members: 1 });
         }
-        for command in self.leaving.commands.drain(..) {
-            let members = self.leaving.members.get(command.members.clone()).unwrap_or_default();
-            let Some(first) = members.first() else { continue };
-            for (i, member) in members.iter().enumerate() {
+        for Command { class, offset, len, members } in self.leaving.commands.drain(..) {
+            let members = self.leaving.members.get(members).unwrap_or_default();
+            let mut next = None;
+            for member in members.iter().rev() {
                 let io = &mut ios[member.id.0];
-                io.next = members.get(i + 1).map(|next| next.id);
+                io.next = next.replace(member.id);
                 io.dispatched = now;
                 self.stats.dispatched(io.class, now.since(io.admitted), io.batch != self.batches);
             }
-            let head = &mut ios[first.id.0];
-            (head.charged, head.era) = (command.class, self.era);
-            self.stats.command_left(command.class, command.len);
+            let Some(first) = next else { continue };
+            let head = &mut ios[first.0];
+            (head.charged, head.era) = (class, self.era);
+            self.stats.command_left(class, len);
             self.in_flight += 1;
-            leave(Departure { head: first.id, len: command.len, members: members.len() as u64 }, ios);
+            leave(Departure { head: first, op: head.op, offset, len, members: members.len() as u64 });
         }
         self.leaving.clear();
         self.batches += 1;

@@ -111,10 +111,15 @@ impl Places {
         })
     }
 
-    /// Upper bits of the product; the table has at least two slots.
+    /// The table has at least two slots.
     fn home(&self, place: u64) -> usize {
-        (place.wrapping_mul(GOLDEN) >> (64 - self.slots.len().trailing_zeros())) as usize
+        hash(place, self.slots.len().trailing_zeros())
     }
+}
+
+/// A place as a number of so many bits, 1 to 63: the upper bits of the product.
+pub(super) fn hash(place: u64, bits: u32) -> usize {
+    (place.wrapping_mul(GOLDEN) >> (64 - bits)) as usize
 }
 
 #[cfg(test)]

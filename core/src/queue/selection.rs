@@ -144,11 +144,27 @@ impl Selection {
         found
     }
 
+    /// How often in a row the class that was just chosen among these, and started, would be chosen again: nobody else is
+    /// waiting, and nothing but a count stands between a client and the device. 0 when that would have to be asked.
+    pub(super) fn again(&self, waiting: Mask, class: Class) -> u32 {
+        if waiting != 1 << class.index() || !class.is_interactive() {
+            return 0;
+        }
+        let most = self.minimum(class).max(self.maximum(class));
+        most.saturating_sub(self.active(class)).min(self.settings.max_active().saturating_sub(self.active_total))
+    }
+
     /// A command of the class that was chosen is on the device.
     pub(super) fn started(&mut self, now: Instant, class: Class) {
-        self.active[class.index()] += 1;
-        self.active_total += 1;
-        self.credit.started(class.is_interactive());
+        self.started_several(now, class, 1);
+    }
+
+    /// So many commands of the class that was chosen are on the device, at least one; more than one as
+    /// [`again`](Self::again) says.
+    pub(super) fn started_several(&mut self, now: Instant, class: Class, commands: u32) {
+        self.active[class.index()] += commands;
+        self.active_total += commands;
+        self.credit.started(class.is_interactive(), commands);
         if !class.is_interactive() {
             self.floor_from = now;
         }

@@ -45,6 +45,11 @@ impl Rng {
 
 /// A random I/O in a small place, so that neighbours are common.
 pub(super) fn any_io(rng: &mut Rng, id: u32, arrived: Instant) -> Waiting {
+    any_io_in(rng, id, arrived, 64)
+}
+
+/// A random I/O that begins within so many blocks.
+pub(super) fn any_io_in(rng: &mut Rng, id: u32, arrived: Instant, blocks: u64) -> Waiting {
     let op = match rng.below(20) {
         0 => DeviceOp::Flush,
         1 => DeviceOp::Discard,
@@ -53,7 +58,7 @@ pub(super) fn any_io(rng: &mut Rng, id: u32, arrived: Instant) -> Waiting {
         _ => DeviceOp::Read,
     };
     let class = if rng.chance(8) { Class::Scrub } else { Class::SyncRead };
-    let (offset, len) = (rng.below(64) * 4096, (1 + rng.below(2)) * 4096);
+    let (offset, len) = (rng.below(blocks) * 4096, (1 + rng.below(2)) * 4096);
     let (offset, len) = if op == DeviceOp::Flush { (0, 0) } else { (offset, len) };
     let (kind, mergeable) = (u8::from(rng.chance(6)), !rng.chance(10));
     Waiting { id: IoId(id), class, op, offset, len, arrived, kind, mergeable, optional: false }

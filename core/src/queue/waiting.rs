@@ -65,6 +65,13 @@ pub struct Leaving {
 }
 
 impl Leaving {
+    /// One more command, of one I/O.
+    pub fn push_single(&mut self, io: Waiting) {
+        let members = self.members.len()..self.members.len() + 1;
+        self.commands.push(Command { class: io.class, offset: io.offset, len: io.len, members });
+        self.members.push(io);
+    }
+
     /// Empties it and keeps its memory.
     pub fn clear(&mut self) {
         self.commands.clear();

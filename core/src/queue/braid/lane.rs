@@ -10,19 +10,21 @@
 //!   a free request becomes a run when a neighbour leaves before it
 //! ```
 //!
-//! Nothing is sorted and nothing is walked: each step is a few look-ups. An I/O that waits by itself is in no table and
-//! no line.
+//! Nothing is sorted and nothing is walked: each step is a few look-ups. An I/O that touches nothing that waits or is in
+//! flight is [loose], in no table, until a neighbour comes: that is how a random load costs next to nothing. Classes
+//! that go by place have room for one of those, since theirs is a line by arrival.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use super::loose::{Loose, Single};
 use super::{Counters, How};
 use crate::queue::budget::Neighbours;
 use crate::queue::chains::{Chain, ChainId, Chains};
 use crate::queue::limits::LbaOrder;
 use crate::queue::merge::{Fit, Shape};
 use crate::queue::places::Places;
-use crate::queue::waiting::{Command, Leaving, Waiting};
+use crate::queue::waiting::{Leaving, Waiting};
 use crate::request::DeviceOp;
 use crate::units::Instant;
 
@@ -35,8 +37,8 @@ type Key = (u64, u64, u64);
 pub(super) struct Lane {
     /// By arrival, not by place.
     fifo: bool,
-    /// All there is, when there is one I/O.
-    lone: Option<Waiting>,
+    /// I/Os that touch nothing here or, while the budget looks at that, in flight.
+    loose: Loose,
     chains: Chains,
     /// Where requests begin and end, reads and writes; what never joins is in none.
     index: [Edges; 2],
@@ -58,7 +60,7 @@ impl Lane {
     pub(super) fn new(fifo: bool) -> Lane {
         Lane {
             fifo,
-            lone: None,
+            loose: Loose::default(),
             chains: Chains::default(),
             index: Default::default(),
             free: BTreeMap::new(),
@@ -70,36 +72,46 @@ impl Lane {
     // ---- what happens ----------------------------------------------------------------------------------------------
 
     /// An I/O joins the lane.
-    pub(super) fn arrive(&mut self, how: &How, io: Waiting, counters: &mut Counters) {
-        if self.lone.is_none() && self.chains.len() == 0 {
-            self.lone = Some(io);
-            return;
+    pub(super) fn arrive(&mut self, how: &How, io: &Waiting, counters: &mut Counters) {
+        self.call_in(how, io.offset, io.end());
+        while !self.fifo
+            && let Some(other) = self.loose.pop()
+        {
+            self.start(how, other);
         }
-        if let Some(lone) = self.lone.take() {
-            self.start(how, lone);
+        let seq = self.chains.number();
+        match self.beside(how, io) {
+            (None, None) if self.may_be_loose(how, io) => self.loose.push(Single { io: *io, seq }),
+            (None, None) => self.start(how, Single { io: *io, seq }),
+            (back, front) => self.join(how, Single { io: *io, seq }, back, front, counters),
         }
-        self.join(how, io, counters);
     }
 
     /// The next request leaves. There is one; of runs only if `runs_go`.
     pub(super) fn leave(&mut self, how: &How, last_offset: u64, runs_go: bool, leaving: &mut Leaving) {
+        let chain = if self.chains.len() == 0 { None } else { self.next(how, last_offset, runs_go) };
+        let older = |id| self.loose.first().is_none_or(|single| by_age(self.chains.get(id)) < single.age());
         let (op, offset, len);
-        if let Some(io) = self.lone.take() {
-            (op, offset, len) = (io.op, io.offset, io.len);
-            let members = leaving.members.len()..leaving.members.len() + 1;
-            leaving.members.push(io);
-            leaving.commands.push(Command { class: io.class, offset, len, members });
-        } else {
-            let id = self.next(how, last_offset, runs_go).expect("the lane has somebody who may go");
+        if let Some(id) = chain.filter(|&id| older(id)) {
             let shape = self.chains.get(id).shape;
             (op, offset, len) = (shape.op, shape.offset, shape.len);
             self.unplace(how, id);
             self.chains.leave(id, leaving);
+        } else {
+            let Single { io, .. } = self.loose.pop().expect("the lane has somebody who may go");
+            (op, offset, len) = (io.op, io.offset, io.len);
+            leaving.push_single(io);
         }
         if how.tracks {
             self.flying.add(op, offset, len);
+            self.call_in(how, offset, offset.saturating_add(len));
             self.place_neighbours(how, op, offset, len);
         }
+    }
+
+    /// The next one leaves, if nothing waits that is not loose and the budget looks at no runs.
+    pub(super) fn leave_loose(&mut self) -> Option<Waiting> {
+        if self.chains.len() > 0 { None } else { self.loose.pop().map(|single| single.io) }
     }
 
     /// A command of this class came back.
@@ -112,7 +124,9 @@ impl Lane {
 
     /// Everything that waits, in no order.
     pub(super) fn take_all(&mut self, out: &mut Vec<Waiting>) {
-        out.extend(self.lone.take());
+        while let Some(Single { io, .. }) = self.loose.pop() {
+            out.push(io);
+        }
         for line in [&mut self.free, &mut self.runs] {
             for &id in line.values() {
                 self.chains.take(id, out);
@@ -137,19 +151,13 @@ impl Lane {
     // ---- what there is ---------------------------------------------------------------------------------------------
 
     /// Somebody waits who is no run.
-    pub(super) fn has_free(&self, how: &How) -> bool {
-        match &self.lone {
-            Some(io) => !self.grows(how, &Shape::from(io)),
-            None => !self.free.is_empty(),
-        }
+    pub(super) fn has_free(&self) -> bool {
+        !self.loose.is_empty() || !self.free.is_empty()
     }
 
     /// When the oldest run arrived, if there is one.
-    pub(super) fn oldest_run(&self, how: &How) -> Option<Instant> {
-        match &self.lone {
-            Some(io) => self.grows(how, &Shape::from(io)).then_some(io.arrived),
-            None => self.runs.first_key_value().map(|(key, _)| Instant(key.0)),
-        }
+    pub(super) fn oldest_run(&self) -> Option<Instant> {
+        self.runs.first_key_value().map(|(key, _)| Instant(key.0))
     }
 
     /// Runs, as chains.
@@ -186,15 +194,40 @@ impl Lane {
         Some(ahead.map_or(first, |(_, &id)| id))
     }
 
-    fn join(&mut self, how: &How, io: Waiting, counters: &mut Counters) {
-        let shape = Shape::from(&io);
-        let Some(way) = direction(io.op).filter(|_| how.rules.joinable(&shape)) else {
-            return self.start(how, io);
-        };
+    /// Who touches `[offset, end)` is loose no more.
+    fn call_in(&mut self, how: &How, offset: u64, end: u64) {
+        while let Some(single) = self.loose.remove_beside(offset, end) {
+            self.start(how, single);
+        }
+    }
+
+    fn may_be_loose(&self, how: &How, io: &Waiting) -> bool {
+        let touches = how.tracks && self.flying.touches(io.op, io.offset, io.len);
+        !touches && self.loose.takes(io) && (self.fifo || self.chains.len() == 0)
+    }
+
+    /// The requests that an I/O could be appended to or put before.
+    fn beside(&self, how: &How, io: &Waiting) -> (Option<ChainId>, Option<ChainId>) {
+        if self.chains.len() == 0 || !how.rules.joinable(&Shape::from(io)) {
+            return (None, None);
+        }
+        let Some(way) = direction(io.op) else { return (None, None) };
         // Several may begin or end at one place: the youngest.
         let youngest = |&id: &ChainId| self.chains.get(id).seq;
-        let back = self.index[way].ends.at(io.offset).max_by_key(youngest);
-        let front = self.index[way].starts.at(io.end()).max_by_key(youngest);
+        let Edges { starts, ends } = &self.index[way];
+        (ends.at(io.offset).max_by_key(youngest), starts.at(io.end()).max_by_key(youngest))
+    }
+
+    fn join(
+        &mut self,
+        how: &How,
+        single: Single,
+        back: Option<ChainId>,
+        front: Option<ChainId>,
+        counters: &mut Counters,
+    ) {
+        let Single { io, .. } = single;
+        let shape = Shape::from(&io);
         match (back, front) {
             (Some(id), _) if self.fits(how, id, &shape, Fit::Back) => {
                 counters.merged_back += 1;
@@ -208,7 +241,7 @@ impl Lane {
                 // What ends here did not take the I/O, so it does not take the longer request either.
                 self.change(how, id, |chains| chains.prepend(id, io));
             }
-            _ => self.start(how, io),
+            _ => self.start(how, single),
         }
     }
 
@@ -231,34 +264,50 @@ impl Lane {
         }
     }
 
-    fn start(&mut self, how: &How, io: Waiting) {
-        let id = self.chains.start(io);
+    fn start(&mut self, how: &How, Single { io, seq }: Single) {
+        let id = self.chains.start_as(io, seq);
         self.place(how, id);
     }
 
+    /// A request that is in the tables becomes longer; most of the time its place in line stays what it was.
     fn change(&mut self, how: &How, id: ChainId, change: impl FnOnce(&mut Chains)) {
-        self.unplace(how, id);
+        let before = *self.chains.get(id);
         change(&mut self.chains);
-        self.place(how, id);
+        let after = *self.chains.get(id);
+        if let Some(way) = direction(after.shape.op) {
+            self.index[way].change(id, &before.shape, &after.shape);
+        }
+        if how.tracks || self.key(how, &before) != self.key(how, &after) {
+            self.step_out(how, &before);
+            self.line_up(how, id, &after);
+        }
     }
 
     fn place(&mut self, how: &How, id: ChainId) {
-        let chain = self.chains.get(id);
+        let chain = *self.chains.get(id);
         if let Some(way) = direction(chain.shape.op).filter(|_| how.rules.joinable(&chain.shape)) {
             self.index[way].insert(id, &chain.shape);
         }
-        if self.grows(how, &chain.shape) {
+        self.line_up(how, id, &chain);
+    }
+
+    fn unplace(&mut self, how: &How, id: ChainId) {
+        let chain = *self.chains.get(id);
+        if let Some(way) = direction(chain.shape.op).filter(|_| how.rules.joinable(&chain.shape)) {
+            self.index[way].remove(id, &chain.shape);
+        }
+        self.step_out(how, &chain);
+    }
+
+    fn line_up(&mut self, how: &How, id: ChainId, chain: &Chain) {
+        if how.grows(&self.flying, &chain.shape) {
             self.runs.insert(by_age(chain), id);
         } else {
             self.free.insert(self.key(how, chain), id);
         }
     }
 
-    fn unplace(&mut self, how: &How, id: ChainId) {
-        let chain = self.chains.get(id);
-        if let Some(way) = direction(chain.shape.op).filter(|_| how.rules.joinable(&chain.shape)) {
-            self.index[way].remove(id, &chain.shape);
-        }
+    fn step_out(&mut self, how: &How, chain: &Chain) {
         if self.free.remove(&self.key(how, chain)).is_none() {
             self.runs.remove(&by_age(chain));
         }
@@ -267,7 +316,7 @@ impl Lane {
     /// What is in flight changed at the edges of `[offset, offset + len)`: what waits beside it may be a run now, or
     /// none any more.
     fn place_neighbours(&mut self, how: &How, op: DeviceOp, offset: u64, len: u64) {
-        let Some(way) = direction(op) else { return };
+        let Some(way) = direction(op).filter(|_| self.chains.len() > 0) else { return };
         let Lane { fifo, chains, index, free, runs, flying, .. } = self;
         let Edges { starts, ends } = &index[way];
         for id in starts.at(offset.saturating_add(len)).chain(ends.at(offset)) {
@@ -279,10 +328,6 @@ impl Lane {
                 free.insert(key, id);
             }
         }
-    }
-
-    fn grows(&self, how: &How, shape: &Shape) -> bool {
-        how.grows(&self.flying, shape)
     }
 
     fn key(&self, how: &How, chain: &Chain) -> Key {
@@ -300,6 +345,18 @@ impl Edges {
     fn remove(&mut self, id: ChainId, shape: &Shape) {
         self.starts.remove(shape.offset, id);
         self.ends.remove(shape.end(), id);
+    }
+
+    /// The request was as `before`, and is as `after`.
+    fn change(&mut self, id: ChainId, before: &Shape, after: &Shape) {
+        if before.offset != after.offset {
+            self.starts.remove(before.offset, id);
+            self.starts.insert(after.offset, id);
+        }
+        if before.end() != after.end() {
+            self.ends.remove(before.end(), id);
+            self.ends.insert(after.end(), id);
+        }
     }
 
     fn clear(&mut self) {

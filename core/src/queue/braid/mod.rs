@@ -30,10 +30,11 @@
 //! other.
 //!
 //! **Promises.** Every I/O that arrives leaves once: as a member of a command or through
-//! [`take_all`](BraidQueue::take_all). Once the tables have grown, nothing is allocated but nodes of ordered maps. An
-//! I/O that waits by itself in its class costs a look at the limits, and no map is touched.
+//! [`take_all`](BraidQueue::take_all). Once the tables have grown, nothing is allocated but nodes of ordered maps.
+//! An I/O of a client that touches nothing is in none of them.
 
 mod lane;
+mod loose;
 #[cfg(test)]
 mod tests;
 
@@ -137,12 +138,13 @@ impl BraidQueue {
 
     /// An I/O joins the queue. A class that its operation cannot have is put right first
     /// ([`Class::fitting`]); the members of commands carry that.
-    pub fn arrive(&mut self, io: Waiting) {
+    pub fn arrive(&mut self, mut io: Waiting) {
         let class = io.class.fitting(io.op);
+        io.class = class;
         self.selection.arrived(io.arrived, self.waiting, class);
         self.waiting |= bit(class);
         self.queued[class.index()] += 1;
-        self.lanes[class.index()].arrive(&self.how, Waiting { class, ..io }, &mut self.counters);
+        self.lanes[class.index()].arrive(&self.how, &io, &mut self.counters);
     }
 
     /// Everything that may go leaves.
@@ -153,6 +155,10 @@ impl BraidQueue {
             let open = self.open(now, &mut held);
             let Some(class) = self.selection.choose(now, open) else { break open };
             self.leave(now, class, held.runs & bit(class) == 0, leaving);
+            // A batch of one client's: nothing but the first is asked about.
+            if self.budget.is_off() {
+                self.leave_loose(now, class, self.selection.again(open, class), leaving);
+            }
         };
         for class in bits(open) {
             let (sum, place) = match self.selection.obstacle(class) {
@@ -308,7 +314,7 @@ impl BraidQueue {
         for class in bits(self.waiting) {
             let lane = &self.lanes[class.index()];
             if held.runs & bit(class) == 0
-                && let Some(arrived) = lane.oldest_run(&self.how)
+                && let Some(arrived) = lane.oldest_run()
                 && let Verdict::Hold { until } = self.budget.may_go(now, depth, true, arrived)
             {
                 // All runs of the class are asked the same but for their age, and this was the oldest.
@@ -316,7 +322,7 @@ impl BraidQueue {
                 held.runs |= bit(class);
                 held.until = earlier(held.until, Some(until));
             }
-            if held.runs & bit(class) != 0 && !lane.has_free(&self.how) {
+            if held.runs & bit(class) != 0 && !lane.has_free() {
                 open &= !bit(class);
             }
         }
@@ -324,21 +330,42 @@ impl BraidQueue {
     }
 
     fn leave(&mut self, now: Instant, class: Class, runs_go: bool, leaving: &mut Leaving) {
-        let lane = &mut self.lanes[class.index()];
-        lane.leave(&self.how, self.last_offset, runs_go, leaving);
+        self.lanes[class.index()].leave(&self.how, self.last_offset, runs_go, leaving);
         let Some(command) = leaving.commands.last() else { return };
         let members = command.members.len() as u32;
         if leaving.members[command.members.start].op != DeviceOp::Flush {
             self.last_offset = command.offset.saturating_add(command.len);
         }
+        self.left(now, class, 1, members);
+        self.budget.issued(now);
+    }
+
+    /// The next of a class that has nothing but loose ones, up to so many. Nobody is held.
+    fn leave_loose(&mut self, now: Instant, class: Class, most: u32, leaving: &mut Leaving) {
+        let lane = &mut self.lanes[class.index()];
+        let mut commands = 0;
+        while commands < most
+            && let Some(io) = lane.leave_loose()
+        {
+            leaving.push_single(io);
+            if io.op != DeviceOp::Flush {
+                self.last_offset = io.end();
+            }
+            commands += 1;
+        }
+        if commands > 0 {
+            self.left(now, class, commands, commands);
+        }
+    }
+
+    fn left(&mut self, now: Instant, class: Class, commands: u32, members: u32) {
         let queued = &mut self.queued[class.index()];
         *queued -= members;
         if *queued == 0 {
             self.waiting &= !bit(class);
         }
-        self.selection.started(now, class);
-        self.budget.issued(now);
-        self.counters.dispatched += 1;
+        self.selection.started_several(now, class, commands);
+        self.counters.dispatched += u64::from(commands);
     }
 
     fn sort_anew(&mut self) {

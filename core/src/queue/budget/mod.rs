@@ -68,6 +68,7 @@ impl Budget {
     }
 
     /// A command left for the device, after [`Verdict::Go`].
+    #[inline]
     pub fn issued(&mut self, now: Instant) {
         match self {
             Budget::Off => {}
@@ -94,7 +95,14 @@ impl Budget {
         matches!(self, Budget::Auto(auto) if auto.wait_ns() > 0)
     }
 
+    /// It never holds anything, and need not be asked.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        matches!(self, Budget::Off)
+    }
+
     /// A command came back, with success or not.
+    #[inline]
     pub fn completed(&mut self, now: Instant, bytes: u64) {
         match self {
             Budget::Off => {}

@@ -35,15 +35,15 @@ impl Credit {
         self.credit
     }
 
-    pub(super) fn started(&mut self, interactive: bool) {
+    pub(super) fn started(&mut self, interactive: bool, commands: u32) {
         if interactive {
-            self.interactive += 1;
-            if self.interactive == 1 {
+            if self.interactive == 0 {
                 self.credit = 1;
             }
+            self.interactive += commands;
         } else if self.interactive > 0 {
             // Zero already when the floor, or rules without credit, let it go.
-            self.credit = self.credit.saturating_sub(1);
+            self.credit = self.credit.saturating_sub(u64::from(commands));
         }
     }
 

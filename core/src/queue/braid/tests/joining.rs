@@ -5,7 +5,7 @@ use alloc::vec;
 use super::*;
 use crate::queue::budget::{Auto, BusyThreshold, RERUN_NS, WAIT_NS_DEFAULT};
 use crate::queue::merge::{Bounds, Variant};
-use crate::queue::testing::{Rng, any_io, check_command, read};
+use crate::queue::testing::{Rng, any_io_in, check_command, read};
 
 fn at(block: u64, now: Instant) -> Waiting {
     Waiting { arrived: now, ..read(block as u32, block * BLOCK, BLOCK) }
@@ -85,6 +85,19 @@ fn what_waits_for_depth_becomes_a_run_when_its_neighbour_leaves() {
     assert_eq!(send(&mut queue, T + WAIT_NS_DEFAULT, &[]), [(11, 1)]);
 }
 
+/// An I/O that is to be left alone is in no table of places, but in flight it is somebody's neighbour like any other.
+#[test]
+fn who_follows_one_that_goes_alone_is_a_run_when_that_leaves() {
+    let mut queue = tight();
+    for io in [at(10, T), Waiting { mergeable: false, ..at(11, T) }, at(12, T)] {
+        queue.arrive(io);
+    }
+    assert_eq!(send(&mut queue, T, &[]), [(10, 1), (11, 1)]);
+    assert_eq!(queue.counters().held, 1);
+    back(&mut queue, T, 11);
+    assert_eq!(send(&mut queue, T, &[]), [(12, 1)]);
+}
+
 #[test]
 fn nobody_waits_for_a_neighbour_of_another_class() {
     let mut queue = tight();
@@ -118,39 +131,58 @@ fn the_oldest_goes_first_where_depth_is_short() {
     assert_eq!(order, [70, 10, 50, 30]);
 }
 
-/// The slow twin: lists of I/Os, and of those that fit the youngest.
+/// Clients' I/Os leave in the order of arrival, whether a neighbour brought them into the tables or not.
+#[test]
+fn loose_and_joined_requests_share_one_line() {
+    let mut queue = deep(RULES, 1, Budget::Off);
+    for (n, place) in [10, 50, 30, 51, 70, 31, 10].into_iter().enumerate() {
+        queue.arrive(at(place, T + n as u64 / 3));
+    }
+    let mut order = vec![];
+    while !queue.is_empty() {
+        let sent = send(&mut queue, T + 9, &[]);
+        queue.complete(T, Class::SyncRead, DeviceOp::Read, sent[0].0 * BLOCK, sent[0].1 * BLOCK);
+        order.extend(sent);
+    }
+    assert_eq!(order, [(10, 1), (50, 2), (30, 2), (70, 1), (10, 1)]);
+}
+
+/// The slow twin: lists of I/Os, and of those that fit the youngest. Crowded, so that nearly everybody has neighbours;
+/// and many far apart, more than stay out of the tables.
 #[test]
 fn it_joins_as_its_slow_twin_does() {
-    let mut joined = 0;
-    for seed in 1..400 {
-        let mut rng = Rng::new(seed);
-        let bounds = Bounds { max_bytes: 6 * BLOCK, max_segments: 5, boundary: 16 * BLOCK };
-        let rules = Rules { bounds, variant: Variant::Braid };
-        let mut queue = deep(rules, 1000, Budget::Off);
-        let mut twin: Vec<Vec<Waiting>> = Vec::new();
-        for id in 0..60 {
-            let io = any_io(&mut rng, id, T + u64::from(id));
-            queue.arrive(io);
-            submit_slowly(&mut twin, &rules, Waiting { class: io.class.fitting(io.op), ..io });
-        }
-        let mut commands: Vec<Vec<u32>> = Vec::new();
-        while !queue.is_empty() {
-            let mut leaving = Leaving::default();
-            queue.turn(T, &mut leaving);
-            for command in &leaving.commands {
-                commands.push(check_command(&rules, &leaving, command).iter().map(|id| id.0).collect());
-                let op = leaving.members[command.members.start].op;
-                queue.complete(T, command.class, op, command.offset, command.len);
-            }
-        }
-        commands.sort_by_key(|ids| ids.iter().min().copied());
-        let mut expected: Vec<Vec<u32>> =
-            twin.iter().map(|request| request.iter().map(|io| io.id.0).collect()).collect();
-        expected.sort_by_key(|ids| ids.iter().min().copied());
-        assert_eq!(commands, expected, "seed {seed}");
-        joined += queue.counters().joined;
+    for (seeds, ios, blocks, least) in [(400, 60, 64, 100), (30, 700, 2000, 30)] {
+        let joined: u64 = (1..seeds).map(|seed| joins_as_its_slow_twin(seed, ios, blocks)).sum();
+        assert!(joined > least, "{joined}");
     }
-    assert!(joined > 100, "{joined}");
+}
+
+fn joins_as_its_slow_twin(seed: u64, ios: u32, blocks: u64) -> u64 {
+    let mut rng = Rng::new(seed);
+    let bounds = Bounds { max_bytes: 6 * BLOCK, max_segments: 5, boundary: 16 * BLOCK };
+    let rules = Rules { bounds, variant: Variant::Braid };
+    let mut queue = deep(rules, 1000, Budget::Off);
+    let mut twin: Vec<Vec<Waiting>> = Vec::new();
+    for id in 0..ios {
+        let io = any_io_in(&mut rng, id, T + u64::from(id), blocks);
+        queue.arrive(io);
+        submit_slowly(&mut twin, &rules, Waiting { class: io.class.fitting(io.op), ..io });
+    }
+    let mut commands: Vec<Vec<u32>> = Vec::new();
+    while !queue.is_empty() {
+        let mut leaving = Leaving::default();
+        queue.turn(T, &mut leaving);
+        for command in &leaving.commands {
+            commands.push(check_command(&rules, &leaving, command).iter().map(|id| id.0).collect());
+            let op = leaving.members[command.members.start].op;
+            queue.complete(T, command.class, op, command.offset, command.len);
+        }
+    }
+    commands.sort_by_key(|ids| ids.iter().min().copied());
+    let mut expected: Vec<Vec<u32>> = twin.iter().map(|request| request.iter().map(|io| io.id.0).collect()).collect();
+    expected.sort_by_key(|ids| ids.iter().min().copied());
+    assert_eq!(commands, expected, "seed {seed}");
+    queue.counters().joined
 }
 
 /// A request's creation is the place of its list among the lists; joining keeps that of the front one.

@@ -6,7 +6,7 @@ use alloc::format;
 use super::*;
 use crate::queue::budget::{Auto, BusyThreshold, WAIT_NS_DEFAULT};
 use crate::queue::merge::Shape;
-use crate::queue::testing::{Rng, any_io, check_command};
+use crate::queue::testing::{Rng, any_io_in, check_command};
 
 #[derive(Clone, Copy)]
 struct Flying {
@@ -77,7 +77,7 @@ fn any_settings(rng: &mut Rng) -> QueueSettings {
 }
 
 /// Held, and let go by the floor.
-fn history(seed: u64, changes: bool) -> (u64, u64) {
+fn history(seed: u64, changes: bool, blocks: u64) -> (u64, u64) {
     let mut rng = Rng::new(seed);
     let mut settings = any_settings(&mut rng);
     let mut queue = BraidQueue::new(settings.clone(), RULES, any_budget(&mut rng));
@@ -99,7 +99,7 @@ fn history(seed: u64, changes: bool) -> (u64, u64) {
             0..55 if !calm => {
                 for id in id * 4..=id * 4 + rng.below(4) as u32 {
                     inside.insert(id);
-                    queue.arrive(any_io(&mut rng, id, now));
+                    queue.arrive(any_io_in(&mut rng, id, now, blocks));
                 }
             }
             55 if !calm && rng.chance(4) => {
@@ -167,10 +167,10 @@ fn history(seed: u64, changes: bool) -> (u64, u64) {
 
 #[test]
 fn nothing_is_lost_or_stuck_and_limits_hold() {
-    for changes in [false, true] {
+    for (changes, blocks, seeds) in [(false, 64, 400), (true, 64, 400), (true, 700, 100)] {
         let (mut held, mut floors) = (0, 0);
-        for seed in 1..400 {
-            let (h, f) = history(seed, changes);
+        for seed in 1..seeds {
+            let (h, f) = history(seed, changes, blocks);
             (held, floors) = (held + h, floors + f);
         }
         assert!(held > 1000 && floors > 100, "the histories say something: {held} {floors}");
