@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The rows are those of Linux `fs/btrfs/volumes.c`. Where a chunk may stand is the allocator's business
-//! ([`crate::allocator`]), where a byte stands inside it is [`slice`]'s.
+//! ([`crate::allocator`]), where a byte stands inside it is [`slice()`]'s.
 
 mod mirrored;
 
