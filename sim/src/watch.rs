@@ -7,9 +7,9 @@
 //!   when quiet    nothing waits, nothing is active                 sums against what completed
 //! ```
 //!
-//! Settings change under load. What left in the batch of the change may go by either; what an earlier scheduler sent is
-//! not counted by the next one; and what was joined under other bounds stays joined, so that sizes are looked at again
-//! once nobody waited at the end of a batch.
+//! Settings change under load. What left in the batch of the change may go by either; what an earlier scheduler sent counts
+//! against the next one too; and what was joined under other bounds stays joined, so that sizes are looked at again once
+//! nobody waited at the end of a batch. I/Os of a command that failed may go again, each by itself.
 
 use braid_core::Engine;
 use braid_core::queue::class::Class;
@@ -31,8 +31,6 @@ pub struct Sent {
     pub gaps: u64,
     /// The longest gap.
     pub gap_max: u64,
-    /// Which scheduler sent it.
-    era: u32,
 }
 
 /// See the module.
@@ -44,13 +42,12 @@ pub struct Watch {
     before: Config,
     /// Joined commands may still be of other bounds.
     mixed: bool,
-    era: u32,
-    /// Commands on the device that the present scheduler sent.
+    /// Commands on the device.
     own: [u32; Class::COUNT],
-    /// Those of the ones before.
-    earlier: u32,
     sent: u64,
     members_sent: u64,
+    /// Of commands that failed and are repeated in parts.
+    members_returned: u64,
     members_done: u64,
     bytes_done: u64,
 }
@@ -63,11 +60,10 @@ impl Watch {
             before: config.clone(),
             config,
             mixed: false,
-            era: 0,
             own: [0; Class::COUNT],
-            earlier: 0,
             sent: 0,
             members_sent: 0,
+            members_returned: 0,
             members_done: 0,
             bytes_done: 0,
         }
@@ -79,17 +75,12 @@ impl Watch {
             return;
         }
         self.mixed = true;
-        if family(&config) != family(&self.config) {
-            self.era += 1;
-            self.earlier += self.own.iter().sum::<u32>();
-            self.own = [0; Class::COUNT];
-        }
         self.config = config;
     }
 
     /// A command leaves; panics when it may not.
     pub fn send(&mut self, dispatch: Dispatch, class: Class, members: u64, gaps: u64, gap_max: u64) -> Sent {
-        let sent = Sent { dispatch, class, members, gaps, gap_max, era: self.era };
+        let sent = Sent { dispatch, class, members, gaps, gap_max };
         if dispatch.op == DeviceOp::Flush {
             return sent;
         }
@@ -128,14 +119,15 @@ impl Watch {
         assert!(boundary == 0 || dispatch.offset / boundary == last / boundary, "over a boundary: {}", why());
     }
 
-    /// It came back.
-    pub fn complete(&mut self, sent: &Sent) {
+    /// It came back; `again` says that its I/Os go again, each by itself.
+    pub fn complete(&mut self, sent: &Sent, again: bool) {
         if sent.dispatch.op == DeviceOp::Flush {
             return;
         }
-        match sent.era == self.era {
-            true => self.own[sent.class.index()] -= 1,
-            false => self.earlier -= 1,
+        self.own[sent.class.index()] -= 1;
+        if again {
+            self.members_returned += sent.members;
+            return;
         }
         self.members_done += sent.members;
         self.bytes_done += sent.dispatch.len - sent.gaps;
@@ -147,13 +139,12 @@ impl Watch {
         let stats = engine.queue_stats(self.device).expect("a member has a queue");
         let sum = |of: fn(&braid_core::queue::stats::ClassStats) -> u32| stats.classes.iter().map(of).sum::<u32>();
         let (queued, active, commands) = (sum(|c| c.queued), sum(|c| c.active), sum(|c| c.commands));
-        let here = self.own.iter().sum::<u32>() + self.earlier;
+        let here = self.own.iter().sum::<u32>();
         assert_eq!(commands, here, "commands on device {}", self.device);
-        assert_eq!(u64::from(active), self.members_sent - self.members_done, "I/Os on device {}", self.device);
-        // Of an earlier scheduler nobody tells the present one: it must not wait for that.
-        let own = self.own.iter().sum::<u32>();
+        let there = self.members_sent - self.members_done - self.members_returned;
+        assert_eq!(u64::from(active), there, "I/Os on device {}", self.device);
         assert!(
-            queued == 0 || own > 0 || wakes,
+            queued == 0 || here > 0 || wakes,
             "device {} is idle, and {queued} wait: {:?}",
             self.device,
             self.config
@@ -167,23 +158,15 @@ impl Watch {
         for (class, c) in Class::ALL.iter().zip(classes) {
             assert_eq!((c.queued, c.active, c.commands), (0, 0, 0), "{class:?} of device {}", self.device);
             assert_eq!((c.device_ns.count(), c.total_ns.count()), (c.ios, c.ios));
-            // What was withdrawn when the device vanished never left.
-            assert!(c.size_before.count() >= c.ios && c.queue_ns.count() == c.ios);
+            // What was withdrawn when the device vanished never left, or left once and did not come to its second way.
+            assert!(c.size_before.count() >= c.queue_ns.count() && c.queue_ns.count() >= c.ios);
         }
         let sum = |of: fn(&braid_core::queue::stats::ClassStats) -> u64| classes.iter().map(of).sum::<u64>();
         assert_eq!(sum(|c| c.ios), self.members_done, "I/Os of device {}", self.device);
+        assert!(sum(|c| c.left) - self.members_done <= self.members_returned, "I/Os that left device {}", self.device);
         assert_eq!(sum(|c| c.bytes), self.bytes_done, "bytes of device {}", self.device);
         assert_eq!(sum(|c| c.size_after.count()), self.sent, "commands of device {}", self.device);
-        assert_eq!((self.own, self.earlier), ([0; Class::COUNT], 0));
-    }
-}
-
-/// Schedulers that hand over to each other what they have in flight.
-fn family(config: &Config) -> u8 {
-    match config.scheduler {
-        SchedulerName::Braid => 0,
-        SchedulerName::Zfs(_) => 1,
-        SchedulerName::BlkMq(_) => 2,
+        assert_eq!(self.own, [0; Class::COUNT]);
     }
 }
 

@@ -364,7 +364,7 @@ impl Engine {
         while let Some(device) = self.touched.pop() {
             self.queues[device.index()].is_touched = false;
             if !self.pool.is_online(device) {
-                for id in self.queues[device.index()].take_waiting(&self.ios) {
+                for id in self.queues[device.index()].take_waiting(self.now, &self.ios) {
                     let io = self.ios.remove(id.0);
                     if let (Some(view), DeviceOp::Read | DeviceOp::Write { .. }) =
                         (self.views.get_mut(device.index()), io.op)
@@ -460,7 +460,6 @@ impl Engine {
             let io = &mut self.ios[id.0];
             next = io.next.take();
             io.alone = true;
-            self.queues[device.index()].member_done(self.now, io);
             io.admitted = self.now;
             self.enqueue(device, id);
         }

@@ -6,8 +6,9 @@
 //!                   '--------- complete <--------'
 //! ```
 //!
-//! Schedulers are exchanged while the pool runs: what waits moves over, what is in flight completes without the new one
-//! ever hearing of it. Until then the device may have more than the new limits allow.
+//! Schedulers are exchanged while the pool runs: what waits moves over, and what is in flight counts against the new
+//! one's limits from the beginning. Which place those commands have is not handed over: a budget that holds runs begins
+//! with those that continue what the new scheduler sent.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -44,8 +45,6 @@ pub(crate) struct Departure {
 pub(crate) struct DeviceQueue {
     config: Config,
     scheduler: Scheduler,
-    /// How often the scheduler was exchanged.
-    era: u32,
     /// Sent and not completed, flushes left out.
     in_flight: u32,
     bypassing: Vec<IoId>,
@@ -104,6 +103,15 @@ impl Scheduler {
         true
     }
 
+    /// Begins while so many commands of each class, sent by another one, are on the device.
+    fn take_over(&mut self, now: Instant, active: [u32; Class::COUNT]) {
+        match self {
+            Scheduler::Braid(queue) => queue.take_over(now, active),
+            Scheduler::Zfs(queue) => queue.take_over(now, active),
+            Scheduler::BlkMq { queue, .. } => queue.take_over(active.iter().sum()),
+        }
+    }
+
     fn arrive(&mut self, now: Instant, io: Waiting, leaving: &mut Leaving) {
         match self {
             Scheduler::Braid(queue) => queue.arrive(io),
@@ -158,7 +166,6 @@ impl DeviceQueue {
         DeviceQueue {
             scheduler: Scheduler::new(&config),
             config,
-            era: 0,
             in_flight: 0,
             bypassing: Vec::new(),
             leaving: Leaving::default(),
@@ -175,21 +182,21 @@ impl DeviceQueue {
         }
         let before = core::mem::replace(&mut self.config, config);
         if !self.scheduler.configure(now, &before, &self.config, &mut self.leaving) {
-            for io in self.unload() {
+            for io in self.unload(now) {
                 self.scheduler.arrive(now, io, &mut self.leaving);
             }
         }
     }
 
     /// Everything that has not left, oldest first; the scheduler begins anew.
-    fn unload(&mut self) -> Vec<Waiting> {
+    fn unload(&mut self, now: Instant) -> Vec<Waiting> {
         let mut waiting = Vec::new();
         self.scheduler.take_all(&mut waiting);
         // Commands that arrivals and completions made since the last dispatch.
         waiting.append(&mut self.leaving.members);
         self.leaving.clear();
         self.scheduler = Scheduler::new(&self.config);
-        self.era += 1;
+        self.scheduler.take_over(now, self.stats.commands());
         waiting.sort_by_key(|io| io.arrived);
         waiting
     }
@@ -201,7 +208,10 @@ impl DeviceQueue {
             return;
         }
         io.batch = self.batches;
-        self.stats.admitted(io.class, io.len);
+        match io.alone {
+            true => self.stats.returned(io.class),
+            false => self.stats.admitted(io.class, io.len),
+        }
         self.scheduler.arrive(now, io.waiting(id), &mut self.leaving);
     }
 
@@ -233,11 +243,14 @@ impl DeviceQueue {
                 let io = &mut ios[member.id.0];
                 io.next = next.replace(member.id);
                 io.dispatched = now;
-                self.stats.dispatched(io.class, now.since(io.admitted), io.batch != self.batches);
+                match io.alone {
+                    true => self.stats.dispatched_again(io.class),
+                    false => self.stats.dispatched(io.class, now.since(io.admitted), io.batch != self.batches),
+                }
             }
             let Some(first) = next else { continue };
             let head = &mut ios[first.0];
-            (head.charged, head.era) = (class, self.era);
+            head.charged = class;
             self.stats.command_left(class, len);
             self.in_flight += 1;
             leave(Departure { head: first, op: head.op, offset, len, members: members.len() as u64 });
@@ -253,9 +266,6 @@ impl DeviceQueue {
         }
         self.in_flight -= 1;
         self.stats.command_done(head.charged);
-        if head.era != self.era {
-            return;
-        }
         match &mut self.scheduler {
             Scheduler::Braid(queue) => queue.complete(now, head.charged, head.op, head.offset, len),
             Scheduler::Zfs(queue) => queue.complete(now, head.charged, &mut self.leaving),
@@ -271,8 +281,8 @@ impl DeviceQueue {
     }
 
     /// The device is gone: everything that has not left.
-    pub(crate) fn take_waiting(&mut self, ios: &Slab<Io>) -> Vec<IoId> {
-        let mut ids: Vec<IoId> = self.unload().into_iter().map(|io| io.id).collect();
+    pub(crate) fn take_waiting(&mut self, now: Instant, ios: &Slab<Io>) -> Vec<IoId> {
+        let mut ids: Vec<IoId> = self.unload(now).into_iter().map(|io| io.id).collect();
         for id in &ids {
             self.stats.withdrawn(ios[id.0].class);
         }

@@ -41,6 +41,16 @@ impl Owner {
         matches!(self, Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) | Owner::Log | Owner::Recheck(_))
     }
 
+    /// What neighbours have to share besides content, as bits above those of [`ChunkType`]. Where classes may join, a
+    /// scrub would make a client's command longer, and each look of a scrub the other's.
+    const fn flags(self) -> u8 {
+        match self {
+            Owner::Scrub(_) => 1 << 4,
+            Owner::Recheck(_) => 1 << 5,
+            _ => 0,
+        }
+    }
+
     /// How long it may wait. Somebody waits for the log and for superblocks: writes and flushes are answered after them.
     fn class(self, op: DeviceOp) -> Class {
         match self {
@@ -74,7 +84,7 @@ pub(crate) struct Io {
     pub(crate) kind: ChunkType,
     /// The client asked for it to be left alone.
     pub(crate) no_merge: bool,
-    /// It failed in company: it goes again by itself, and that error counts.
+    /// It failed in company: it goes again by itself, and that error counts. Statistics know it from its first way.
     pub(crate) alone: bool,
     /// When it joined the queue. Of a command the first I/O's counts: the published policies measure requests after
     /// merging, from their creation, so that waiting here is part of it.
@@ -85,8 +95,6 @@ pub(crate) struct Io {
     pub(crate) dispatched: Instant,
     /// Of the first I/O of a command: the class that the command counts against.
     pub(crate) charged: Class,
-    /// Of the first I/O of a command: which scheduler of the queue sent it.
-    pub(crate) era: u32,
 }
 
 impl Io {
@@ -111,12 +119,12 @@ impl Io {
             batch: 0,
             dispatched: now,
             charged: class,
-            era: 0,
         }
     }
 
     /// What a scheduler sees of it.
     pub(super) fn waiting(&self, id: IoId) -> Waiting {
+        let kind = self.kind as u8 | self.owner.flags();
         Waiting {
             id,
             class: self.class,
@@ -124,7 +132,7 @@ impl Io {
             offset: self.offset,
             len: self.len,
             arrived: self.admitted,
-            kind: self.kind as u8,
+            kind,
             mergeable: !self.no_merge && !self.alone,
             optional: false,
         }
@@ -143,4 +151,36 @@ pub(crate) struct CopySet {
     pub(crate) tried: u8,
     /// Byte within the column.
     pub(crate) offset: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::limits::{Generation, QueueSettings};
+    use crate::queue::waiting::Leaving;
+    use crate::queue::zfs::VdevQueue;
+    use crate::units::BLOCK;
+
+    /// Where classes may join, as published, the flags of a scrub keep its I/Os to themselves.
+    #[test]
+    fn neighbours_of_a_scrub_join_only_their_like() {
+        let owners = [Owner::Read(1), Owner::Scrub(1), Owner::Recheck(1), Owner::Edge(1)];
+        let alike = |a: Owner, b: Owner| a == b || ![a, b].iter().any(|o| o.flags() != 0);
+        for (a, b) in owners.into_iter().flat_map(|a| owners.map(|b| (a, b))) {
+            let io = |owner, at| Io::new(owner, DeviceOp::Read, DeviceId(1), at * BLOCK, BLOCK, Instant(0));
+            let mut queue = VdevQueue::new(QueueSettings::new(Generation::V2_0_1, true));
+            let mut leaving = Leaving::default();
+            // While one is on the device that has room for no more, the two meet in the queue.
+            queue.arrive(Instant(0), io(Owner::Log, 99).waiting(IoId(0)), &mut leaving);
+            let mut settings = queue.settings().clone();
+            settings.set("max_active", "1").expect("a number");
+            queue.configure(settings);
+            queue.arrive(Instant(0), io(a, 1).waiting(IoId(1)), &mut leaving);
+            queue.arrive(Instant(0), io(b, 2).waiting(IoId(2)), &mut leaving);
+            leaving.clear();
+            let class = Owner::Log.class(DeviceOp::Read).fitting(DeviceOp::Read);
+            queue.complete(Instant(0), class, &mut leaving);
+            assert_eq!(leaving.members.len() == 2, alike(a, b), "{a:?} and {b:?}");
+        }
+    }
 }

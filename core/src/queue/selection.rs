@@ -107,6 +107,14 @@ impl Selection {
         self.async_write_max = self.settings.async_write_max(dirty);
     }
 
+    /// Begins while so many commands of each class, chosen by somebody else, are on the device. Credit begins as if they
+    /// had just started, those that somebody waits for first.
+    pub(super) fn take_over(&mut self, now: Instant, active: [u32; Class::COUNT]) {
+        for class in bits(!BACKGROUND).chain(bits(BACKGROUND)) {
+            (0..active[class.index()]).for_each(|_| self.started(now, class));
+        }
+    }
+
     // ---- what happens ----------------------------------------------------------------------------------------------
 
     /// Somebody of this class joins those that wait; `waiting` is before that. The floor counts from when background

@@ -147,6 +147,21 @@ impl QueueStats {
         }
     }
 
+    /// Its command failed for reasons that may be another member's: it waits again, by itself. Nothing that only grows
+    /// counts it twice: its wait is that of the first time, its times on the device and in all those of the last.
+    pub fn returned(&mut self, class: Class) {
+        let stats = &mut self.classes[class.index()];
+        stats.active -= 1;
+        stats.queued += 1;
+    }
+
+    /// It left again.
+    pub fn dispatched_again(&mut self, class: Class) {
+        let stats = &mut self.classes[class.index()];
+        stats.queued -= 1;
+        stats.active += 1;
+    }
+
     /// A command left.
     pub fn command_left(&mut self, class: Class, len: u64) {
         let stats = &mut self.classes[class.index()];
@@ -158,6 +173,12 @@ impl QueueStats {
     /// A command came back.
     pub fn command_done(&mut self, class: Class) {
         self.classes[class.index()].commands -= 1;
+    }
+
+    /// Commands on the device, by class.
+    #[must_use]
+    pub fn commands(&self) -> [u32; Class::COUNT] {
+        self.classes.map(|stats| stats.commands)
     }
 
     /// An I/O of a command came back.

@@ -79,12 +79,13 @@ impl World {
         let Running { dispatch, sent, content, mark, mut fails } = self.running.remove(&id.0).expect("it is under way");
         let Dispatch { device, op, offset, len, .. } = dispatch;
         let i = device.index() - 1;
-        if let Some(sent) = &sent {
-            self.watches[i].complete(sent);
-        }
         self.loads[i].ends(self.now);
         if self.faults.is_absent(device.0, self.now) {
             fails = Some(IoError::Gone);
+        }
+        if let Some(sent) = &sent {
+            let again = sent.members > 1 && matches!(fails, Some(IoError::Media | IoError::NoSpace));
+            self.watches[i].complete(sent, again);
         }
         if !self.keeps_payload {
             return self.complete_bare(dispatch, &content, fails);

@@ -4,6 +4,7 @@ mod apart;
 mod background;
 mod damage;
 mod full;
+mod live;
 mod queues;
 mod scenarios;
 mod scrub;

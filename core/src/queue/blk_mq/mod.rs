@@ -289,6 +289,13 @@ impl Queue {
         }
     }
 
+    /// Begins while so many commands, sent by another scheduler, are in the driver: they hold tags and budget, and
+    /// [`complete`](Self::complete) here.
+    pub fn take_over(&mut self, in_flight: u32) {
+        self.in_flight = in_flight;
+        self.config.budget.set_counter(in_flight);
+    }
+
     /// Commands that left and have not completed.
     #[must_use]
     pub fn in_flight(&self) -> u32 {

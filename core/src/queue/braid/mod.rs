@@ -197,6 +197,14 @@ impl BraidQueue {
         self.wake_at = None;
     }
 
+    /// Begins while so many commands of each class, sent by another scheduler, are on the device: they count, and
+    /// [`complete`](Self::complete) here. Nobody is held for continuing them.
+    pub fn take_over(&mut self, now: Instant, active: [u32; Class::COUNT]) {
+        self.now = self.now.max(now);
+        self.selection.take_over(now, active);
+        self.budget.take_over(now, self.active_total());
+    }
+
     // ---- rules, each followed by a turn ----------------------------------------------------------------------------
 
     /// Other limits and pace from now on; what is active stays, and what is joined stays joined.

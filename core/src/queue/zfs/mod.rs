@@ -129,6 +129,12 @@ impl VdevQueue {
         self.line.take_all().into_iter().map(|entry| entry.io).collect()
     }
 
+    /// Begins while so many commands of each class, sent by another scheduler, are on the device: they count, and
+    /// [`complete`](Self::complete) here.
+    pub fn take_over(&mut self, now: Instant, active: [u32; Class::COUNT]) {
+        self.selection.take_over(now, active);
+    }
+
     /// Optional I/Os that found nobody to bridge: done, without anything to do. To be asked after each of the calls
     /// above.
     pub fn take_dropped(&mut self) -> impl Iterator<Item = Waiting> + '_ {
