@@ -53,7 +53,7 @@ const REST_MAX: u32 = 128;
 /// Samples of rest before a changed load may end it early.
 const REST_FLOOR: u32 = 4;
 
-/// See the [module](self).
+/// How it decides stands at the top of `queue/budget/auto.rs`.
 #[derive(Clone, Debug)]
 pub struct Auto {
     wait_ns: u64,
