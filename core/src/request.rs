@@ -302,6 +302,13 @@ pub enum Event {
         /// Why.
         error: IoError,
     },
+    /// What is set for the queue of a device means nothing in this version: it goes by the defaults of its medium.
+    QueueOnDefaults {
+        /// The device.
+        device: DeviceId,
+        /// Why, in one sentence that names the setting.
+        error: alloc::string::String,
+    },
     /// No space for a first write of this type.
     NoSpace {
         /// The type.

@@ -13,6 +13,7 @@
 //! | `data.rs` | reads, writes, and what a client can do to space |
 //! | `space.rs` | units and chunks: handing out, taking back |
 //! | `commit/` | log groups, flushes, checkpoints |
+//! | `members.rs` | what queues and read policy know of the members |
 //! | `control.rs` | commands of the operator, reports |
 //! | `scrub/` | not part of any: reading everything and comparing copies |
 
@@ -20,6 +21,7 @@ mod admit;
 mod commit;
 mod control;
 mod data;
+mod members;
 mod scrub;
 mod space;
 
@@ -527,28 +529,6 @@ impl Engine {
         self.commit.failure_lsn = lsn + 1;
         self.outputs.push_back(Output::Event(Event::DeviceFailed { device, error }));
         self.post_views();
-    }
-
-    /// Tells the read policy and the queues what the members are.
-    fn post_views(&mut self) {
-        let ids = self.pool.device_ids_end();
-        self.queues.resize_with(ids, || DeviceQueue::new(Config::default()));
-        while self.views.len() < ids {
-            self.views.push(DeviceView::new(DeviceId(self.views.len() as u32), false));
-        }
-        for device in self.pool.devices() {
-            let view = &mut self.views[device.id.index()];
-            view.rotational = device.rotational;
-            view.read_preferred = device.read_preferred;
-            view.state_readable = device.state == DeviceState::Online;
-            // Checked when it was set; words off a disk that another version wrote may still mean nothing here.
-            let config = device.queue_config(&self.pool.properties.queue).unwrap_or_default();
-            let queue = &mut self.queues[device.id.index()];
-            queue.configure(self.now, config);
-            if !core::mem::replace(&mut queue.is_touched, true) {
-                self.touched.push(device.id);
-            }
-        }
     }
 
     fn wait_stable(&mut self, lsn: Lsn, waiter: Waiter) {

@@ -135,6 +135,7 @@ pub fn plan(new: &NewPool) -> Result<Plan, ControlError> {
         let applied = pool.apply(Record::Device(Box::new(device)));
         applied.expect("a fresh device contradicts nothing");
     }
+    pool.properties.check_queues(pool.devices())?;
     let system = add_chunk(&mut pool, ChunkType::System)?;
     let log_blocks = (system.length / 4 / PAGE).min(u64::from(LOG_BLOCKS_MAX));
     let mut space = PageSpace::default();

@@ -156,6 +156,12 @@ impl Config {
         Ok(config)
     }
 
+    /// The defaults for a medium.
+    #[must_use]
+    pub fn of_medium(rotational: bool, class: &str) -> Config {
+        Config::new(SchedulerName::default(), rotational, class)
+    }
+
     /// The defaults of a scheduler for a medium.
     fn new(scheduler: SchedulerName, rotational: bool, class: &str) -> Config {
         let blk_mq = blk_mq::Config::default();

@@ -53,6 +53,8 @@ pub(crate) struct DeviceQueue {
     batches: u64,
     /// The engine has it on its list for the end of the batch.
     pub(crate) is_touched: bool,
+    /// What is set for it means nothing in this version.
+    pub(crate) is_on_defaults: bool,
     pub(crate) stats: Box<QueueStats>,
 }
 
@@ -171,6 +173,7 @@ impl DeviceQueue {
             leaving: Leaving::default(),
             batches: 0,
             is_touched: false,
+            is_on_defaults: false,
             stats: Box::default(),
         }
     }

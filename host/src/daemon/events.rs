@@ -159,6 +159,14 @@ impl Narrator {
                 "device.failed",
                 format!("{} is no longer used: {}", self.device(device), error_name(error)),
             ),
+            Event::QueueOnDefaults { device, ref error } => (
+                Severity::Warning,
+                "device.queue_on_defaults",
+                format!(
+                    "the queue of {} goes by its defaults: {error}; set it anew, or: braid inherit",
+                    self.device(device)
+                ),
+            ),
             Event::NoSpace { kind } => (
                 Severity::Error,
                 "pool.no_space",

@@ -1,0 +1,142 @@
+//! What the rooms that serve requests know of the members: their media, whether they can be read, the rules of their
+//! queues.
+
+use super::Engine;
+use crate::device::DeviceState;
+use crate::queue::DeviceQueue;
+use crate::queue::config::Config;
+use crate::read_policy::DeviceView;
+use crate::request::{Event, Output};
+use crate::units::DeviceId;
+
+impl Engine {
+    /// Tells the read policy and the queues what the members are.
+    pub(super) fn post_views(&mut self) {
+        let ids = self.pool.device_ids_end();
+        self.queues.resize_with(ids, || DeviceQueue::new(Config::default()));
+        while self.views.len() < ids {
+            self.views.push(DeviceView::new(DeviceId(self.views.len() as u32), false));
+        }
+        for device in self.pool.devices() {
+            let view = &mut self.views[device.id.index()];
+            view.rotational = device.rotational;
+            view.read_preferred = device.read_preferred;
+            view.state_readable = device.state == DeviceState::Online;
+            let queue = &mut self.queues[device.id.index()];
+            // Checked when it was set; words off a disk that another version wrote may still mean nothing here.
+            let (config, error) = match device.queue_config(&self.pool.properties.queue) {
+                Ok(config) => (config, None),
+                Err(error) => (Config::of_medium(device.rotational, device.class.name()), Some(error)),
+            };
+            let is_news = error.is_some() && !queue.is_on_defaults;
+            queue.is_on_defaults = error.is_some();
+            if let Some(error) = error.filter(|_| is_news) {
+                self.outputs.push_back(Output::Event(Event::QueueOnDefaults { device: device.id, error }));
+            }
+            queue.configure(self.now, config);
+            if !core::mem::replace(&mut queue.is_touched, true) {
+                self.touched.push(device.id);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::{String, ToString};
+    use alloc::vec::Vec;
+    use alloc::{format, vec};
+
+    use super::*;
+    use crate::control::Command;
+    use crate::meta::assembly::{Assembly, Opened, Step};
+    use crate::meta::format::{self, NewDevice, NewPool};
+    use crate::meta::superblock::{SLOTS, SUPERBLOCK_SIZE, newest};
+    use crate::request::Input;
+    use crate::units::{Instant, MIB, Uuid};
+    use crate::{DeviceClass, Profile};
+
+    const BOOT: Uuid = Uuid([1; 16]);
+
+    fn one_disk() -> NewPool {
+        let device = NewDevice {
+            uuid: Uuid([2; 16]),
+            path: "disk".into(),
+            size: 64 * MIB,
+            class: DeviceClass::parse("hdd").expect("a class"),
+            rotational: true,
+            tiers: None,
+            hint: Default::default(),
+        };
+        let (name, uuid) = ("tank".into(), Uuid([3; 16]));
+        let (data, metadata) = (Profile::Single, Profile::Single);
+        NewPool { name, uuid, data, metadata, devices: vec![device], properties: vec![] }
+    }
+
+    /// A pool of one disk, as it is read back.
+    fn opened() -> Opened {
+        let new = one_disk();
+        let plan = format::plan(&new).expect("a pool");
+        let mut disk = vec![0; new.devices[0].size as usize];
+        for place in plan.pages.iter().chain(&plan.superblocks) {
+            disk[place.offset as usize..][..place.bytes.len()].copy_from_slice(&place.bytes);
+        }
+        let read = |at: u64, len: u64| disk[at as usize..][..len as usize].to_vec();
+        let slots = SLOTS.map(|at| read(at, SUPERBLOCK_SIZE));
+        let superblock = newest([&slots[0], &slots[1]]).ok().expect("just made");
+        let mut assembly = Assembly::new(vec![superblock], BOOT).expect("one disk is all");
+        loop {
+            match assembly.step() {
+                Step::Ready(opened) => return *opened,
+                Step::Read(reads) => reads.into_iter().for_each(|r| assembly.supply(r, Ok(read(r.offset, r.len)))),
+                Step::Failed(why) => panic!("{why}"),
+            }
+        }
+    }
+
+    fn told(engine: &mut Engine) -> Vec<String> {
+        let mut told = Vec::new();
+        loop {
+            match engine.poll(Instant(0)) {
+                Output::Idle { .. } => return told,
+                Output::Event(Event::QueueOnDefaults { device, error }) => told.push(format!("{device}: {error}")),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn settings_that_mean_nothing_here_leave_a_disk_the_defaults_of_a_disk() {
+        for (name, value) in [("scheduler", "cfq"), ("sync_read_min_active", "60"), ("budget_wait", "a while")] {
+            let mut opened = opened();
+            opened.pool.properties.queue.insert(name.to_string(), value.to_string());
+            let mut engine = Engine::new(opened, Instant(0), BOOT, Uuid([4; 16]));
+            let events = told(&mut engine);
+            assert!(matches!(events.as_slice(), [one] if one.starts_with("1: ") && one.contains(name)), "{events:?}");
+            let settings = engine.report().devices[0].queue.settings.clone();
+            let of = |name: &str| settings.iter().find(|(n, ..)| *n == name).map(|(_, value, _)| value.as_str());
+            assert_eq!((of("sync_read_max_active"), of("budget_wait")), (Some("32"), Some("300us")), "a disk's");
+            // Said once, not at every look at the members; and again only when it was well in between.
+            let set = |value: &str| Command::Set { name: name.into(), value: value.into() };
+            engine.handle(
+                Instant(0),
+                Input::Control { tag: 1, command: Command::Set { name: "read_policy".into(), value: "pid".into() } },
+            );
+            assert_eq!(told(&mut engine), Vec::<String>::new());
+            engine.handle(Instant(0), Input::Control { tag: 2, command: set("") });
+            assert_eq!(told(&mut engine), Vec::<String>::new());
+            assert!(!engine.queues[1].is_on_defaults);
+        }
+    }
+
+    #[test]
+    fn a_pool_is_not_made_with_settings_that_no_member_can_have() {
+        let with = |value: &str| {
+            let properties = vec![("sync_read_min_active".to_string(), value.to_string())];
+            format::plan(&NewPool { properties, ..one_disk() }).map(|_| ())
+        };
+        assert_eq!(with("32"), Ok(()));
+        let error = with("60").expect_err("a disk has 32 at most");
+        assert!(error.message.contains("device 1: sync_read_min_active 60 is above"), "{error:?}");
+    }
+}
