@@ -39,6 +39,19 @@ impl Engine {
             }
         }
     }
+
+    /// Tells the queues how urgent asynchronous writes are.
+    pub(super) fn post_dirty(&mut self) {
+        let dirty = self.dirty();
+        if self.dirty == dirty {
+            return;
+        }
+        self.dirty = dirty;
+        for id in 0..self.queues.len() {
+            self.queues[id].set_dirty(self.now, dirty);
+            self.touch(DeviceId(id as u32));
+        }
+    }
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ use crate::meta::journal::{Journal, Lsn};
 use crate::meta::record::Record;
 use crate::pool::Pool;
 use crate::queue::class::Class;
-use crate::queue::config::Config;
+use crate::queue::limits::Dirty;
 use crate::queue::stats::QueueStats;
 use crate::queue::{CopySet, Departure, DeviceQueue, Io, Owner};
 use crate::range_lock::RangeLock;
@@ -121,6 +121,8 @@ pub struct Engine {
     touched: Vec<DeviceId>,
     /// When the first of the queues wants to be asked again.
     queues_wake: Option<Instant>,
+    /// What queues know of the log: see [`Engine::dirty`].
+    dirty: Option<Dirty>,
     views: Vec<DeviceView>,
     selector: Selector,
 
@@ -156,6 +158,7 @@ impl Engine {
             queues: Vec::new(),
             touched: Vec::new(),
             queues_wake: None,
+            dirty: None,
             views: Vec::new(),
             selector: Selector::new(pool.properties.read_policy),
             journal,
@@ -352,6 +355,7 @@ impl Engine {
     /// back at once; says whether there was any.
     #[inline(never)]
     fn dispatch(&mut self) -> bool {
+        self.post_dirty();
         if self.queues_wake.is_some_and(|at| at <= self.now) {
             for id in 0..self.queues.len() {
                 if self.queues[id].wake_at().is_some_and(|at| at <= self.now) {

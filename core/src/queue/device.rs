@@ -19,6 +19,7 @@ use super::budget::{Auto, Budget, BusyThreshold};
 use super::class::Class;
 use super::config::{BudgetName, Config, Overrides, SchedulerName};
 use super::io::Io;
+use super::limits::Dirty;
 use super::merge::{Rules, Variant};
 use super::stats::QueueStats;
 use super::waiting::{Command, Leaving, Waiting};
@@ -47,6 +48,7 @@ pub(crate) struct DeviceQueue {
     scheduler: Scheduler,
     /// Sent and not completed, flushes left out.
     in_flight: u32,
+    dirty: Option<Dirty>,
     bypassing: Vec<IoId>,
     leaving: Leaving,
     /// How many batches ended.
@@ -125,6 +127,17 @@ impl Scheduler {
         }
     }
 
+    fn set_dirty(&mut self, now: Instant, dirty: Option<Dirty>, leaving: &mut Leaving) {
+        match self {
+            Scheduler::Braid(queue) => queue.set_dirty(dirty),
+            Scheduler::Zfs(queue) => {
+                queue.set_dirty(dirty);
+                queue.turn(now, leaving);
+            }
+            Scheduler::BlkMq { .. } => {}
+        }
+    }
+
     fn take_all(&mut self, out: &mut Vec<Waiting>) {
         match self {
             Scheduler::Braid(queue) => queue.take_all(out),
@@ -169,6 +182,7 @@ impl DeviceQueue {
             scheduler: Scheduler::new(&config),
             config,
             in_flight: 0,
+            dirty: None,
             bypassing: Vec::new(),
             leaving: Leaving::default(),
             batches: 0,
@@ -191,6 +205,12 @@ impl DeviceQueue {
         }
     }
 
+    /// How much the pool has to write. What waits is looked at anew at the end of the batch.
+    pub(crate) fn set_dirty(&mut self, now: Instant, dirty: Option<Dirty>) {
+        self.dirty = dirty;
+        self.scheduler.set_dirty(now, dirty, &mut self.leaving);
+    }
+
     /// Everything that has not left, oldest first; the scheduler begins anew.
     fn unload(&mut self, now: Instant) -> Vec<Waiting> {
         let mut waiting = Vec::new();
@@ -200,6 +220,7 @@ impl DeviceQueue {
         self.leaving.clear();
         self.scheduler = Scheduler::new(&self.config);
         self.scheduler.take_over(now, self.stats.commands());
+        self.scheduler.set_dirty(now, self.dirty, &mut self.leaving);
         waiting.sort_by_key(|io| io.arrived);
         waiting
     }

@@ -81,7 +81,8 @@ pub struct ClassLimits {
     pub max: u32,
 }
 
-/// What the pool holds in memory and has to write: moves the maximum of asynchronous writes.
+/// What the pool has to write before writers are made to wait: moves the maximum of asynchronous writes. In the source
+/// that is what is in memory; here it is the log, which a checkpoint frees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dirty {
     /// Bytes.

@@ -147,3 +147,53 @@ fn credit_knows_who_waits_since_before_the_exchange() {
     assert!((1..=1 + 5 * records).contains(&scrubs) && scrubs < 20, "{scrubs} beside {records} records");
     finish(&mut world);
 }
+
+/// Most commands of class async write that the devices had at once, while a checkpoint of 300 leaves was written: one
+/// that the log's filling to a half asked for, or one that somebody waits for.
+fn peak_of_a_checkpoint(scheduler: &str, percents: (&str, &str), on_demand: bool) -> u32 {
+    let (low, high) = percents;
+    let set = [
+        ("scheduler", scheduler),
+        ("async_write_min_active", "4"),
+        ("async_write_max_active", "64"),
+        ("async_write_active_min_dirty_percent", low),
+        ("async_write_active_max_dirty_percent", high),
+        // Pages lie side by side: each goes by itself.
+        ("aggregation_limit_non_rotating", "0"),
+    ];
+    let shape = Shape { size: 2 * GIB, model: Model::NVME, class: "nvme" };
+    let mut world = World::with_pool(1, &[shape], Profile::Single, Profile::Single, &set);
+    let v = world.volume("v", 1 << 40, VolumeClass::Auto);
+    world.run_until_quiet();
+    let checkpoints = world.engine().report().counters.checkpoints;
+    let blocks = u64::from(world.superblocks()[0].log_blocks);
+    let is_over = |w: &World| w.engine().report().counters.checkpoints > checkpoints;
+    for i in 0..300 {
+        world.run(v, WRITE, i << 30, BLOCK).unwrap();
+    }
+    assert!(!is_over(&world));
+    if on_demand {
+        world.control(Command::Checkpoint).unwrap();
+    }
+    // Each change that is answered fills a block of the log.
+    for i in 0..blocks {
+        if !is_over(&world) {
+            world.run(v, WRITE, (i % 300 << 30) + (1 + i / 300) * BLOCK, BLOCK).unwrap();
+        }
+    }
+    assert!(is_over(&world));
+    finish(&mut world);
+    stats(&world, 1, Class::AsyncWrite).peak
+}
+
+#[test]
+fn the_fuller_the_log_the_more_of_a_checkpoint_goes_at_once() {
+    for scheduler in ["braid", "zfs-2.0.1"] {
+        let peak = |percents, on_demand| peak_of_a_checkpoint(scheduler, percents, on_demand);
+        assert_eq!(peak(("90", "95"), false), 4, "{scheduler}: a half is far below, so the minimum");
+        // A little over a half: (50 - 30) / (60 - 30) of the way from 4 to 64.
+        assert!((44..=46).contains(&peak(("30", "60"), false)), "{scheduler}: {}", peak(("30", "60"), false));
+        assert_eq!(peak(("10", "20"), false), 64, "{scheduler}: a half is above");
+        assert_eq!(peak(("90", "95"), true), 64, "{scheduler}: somebody waits for all of it");
+    }
+}

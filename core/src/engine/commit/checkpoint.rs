@@ -6,11 +6,13 @@ use alloc::vec::Vec;
 use super::{Commit, Copies, Engine, Waiter};
 use crate::ChunkType;
 use crate::chunk::Chunk;
+use crate::meta::PAGE;
 use crate::meta::image::{self, Image};
 use crate::meta::journal::Lsn;
 use crate::meta::pages::{self, Page};
 use crate::meta::superblock::ROOT_RUNS_MAX;
 use crate::queue::Owner;
+use crate::queue::limits::Dirty;
 use crate::request::IoError;
 use crate::units::DeviceId;
 
@@ -44,6 +46,19 @@ enum Step {
 }
 
 impl Engine {
+    /// How urgent a checkpoint's pages are, which are the asynchronous writes there are; `None` while there are none.
+    ///
+    /// What has to be written before writers are made to wait is here the log: it takes records until its ring is full,
+    /// and a checkpoint is what frees it. So its blocks in use are the dirty bytes, and the ring is the limit.
+    pub(in crate::engine) fn dirty(&self) -> Option<Dirty> {
+        let commit = &self.commit;
+        let checkpoint = commit.checkpoint.as_ref()?;
+        let sync_waits =
+            commit.opening || commit.starved || !checkpoint.waiters.is_empty() || !commit.checkpoint_waiters.is_empty();
+        let (bytes, limit) = (self.journal.blocks_used() * PAGE, self.journal.blocks() * PAGE);
+        Some(Dirty { bytes, limit, sync_waits })
+    }
+
     pub(in crate::engine) fn join_checkpoint(&mut self, waiter: Waiter) {
         self.commit.checkpoint_waiters.push(waiter);
     }
@@ -124,6 +139,8 @@ impl Engine {
             failed: false,
             waiters: core::mem::take(&mut self.commit.checkpoint_waiters),
         });
+        // Before its pages arrive: a published queue decides then.
+        self.post_dirty();
         for (page, bytes) in writes {
             let bytes: Arc<[u8]> = bytes.into();
             let (chunk, offset) = pages::locate(page);
