@@ -96,8 +96,8 @@ pub struct QueueReport {
     pub stats: QueueStats,
     /// What the scheduler did and why something waited, since it took over: name and how often.
     pub reasons: Vec<(&'static str, u64)>,
-    /// Why somebody of a class was left behind at the end of a turn: class, the reason's name among `reasons`, in how
-    /// many turns. Only braid's own scheduler tells.
+    /// For how long somebody of a class was left behind by the scheduler, since it took over: class, the reason's name,
+    /// ns. The schedulers of blk-mq do not tell.
     pub left_behind: Vec<(Class, &'static str, u64)>,
 }
 

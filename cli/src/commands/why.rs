@@ -3,11 +3,14 @@
 //! All numbers are differences of counters that `iostat -j` shows; a finding without a number behind it does not exist.
 //! Device queues do not know volumes: for a volume they speak of its whole pool, and say so.
 
+mod because;
+
 use super::iostat::delta;
 use super::{Context, Outcome, print};
 use crate::args::WhyArgs;
 use crate::render;
 use crate::render::table::duration;
+use because::because;
 use braid_host::control::api::*;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -216,12 +219,12 @@ fn in_queue(device: &DeviceIo, old: Option<&DeviceIo>, settings: &Settings) -> V
         if c.waited == 0 {
             continue;
         }
-        let before = old.and_then(|q| q.left_behind.get(&class));
-        let turns = device.queue.left_behind.get(&class).map(|now| delta::counts(now, before)).unwrap_or_default();
+        let before = old.and_then(|q| q.left_behind_ns.get(&class));
+        let times = device.queue.left_behind_ns.get(&class).map(|now| delta::counts(now, before)).unwrap_or_default();
         let mut reasons: Vec<(&str, u64)> =
-            turns.iter().map(|(reason, n)| (reason.as_str(), *n)).filter(|(_, n)| *n > 0).collect();
-        reasons.sort_by_key(|(_, n)| u64::MAX - n);
-        let all: u64 = reasons.iter().map(|(_, n)| n).sum();
+            times.iter().map(|(reason, ns)| (reason.as_str(), *ns)).filter(|(_, ns)| *ns > 0).collect();
+        reasons.sort_by_key(|(_, ns)| u64::MAX - ns);
+        let all: u64 = reasons.iter().map(|(_, ns)| ns).sum();
         let reason = reasons.first().map_or("unknown", |(reason, _)| reason);
         let (knob, because) = because(reason, &class, device, old, settings);
         let mut text = format!(
@@ -236,9 +239,16 @@ fn in_queue(device: &DeviceIo, old: Option<&DeviceIo>, settings: &Settings) -> V
         if let [(_, most), others @ ..] = reasons.as_slice()
             && all > *most
         {
-            let others: Vec<String> =
-                others.iter().map(|(reason, n)| format!("{} {}", reason.replace('_', " "), percent(*n, all))).collect();
-            text.push_str(&format!(" That was the reason {} of the time; {}.", percent(*most, all), others.join(", ")));
+            let others: Vec<String> = others
+                .iter()
+                .map(|(reason, ns)| format!("{} {}", reason.replace('_', " "), percent(*ns, all)))
+                .collect();
+            text.push_str(&format!(
+                " Some of them waited during {} in all; that was the reason {} of this time; {}.",
+                duration(all),
+                percent(*most, all),
+                others.join(", ")
+            ));
         }
         if c.queued > 0 {
             text.push_str(&format!(" {} wait now.", c.queued));
@@ -256,85 +266,6 @@ fn in_queue(device: &DeviceIo, old: Option<&DeviceIo>, settings: &Settings) -> V
         });
     }
     findings
-}
-
-/// The knob behind a reason, and the rest of the sentence.
-fn because(
-    reason: &str,
-    class: &str,
-    device: &DeviceIo,
-    old: Option<&QueueIo>,
-    settings: &Settings,
-) -> (Option<Knob>, String) {
-    let knob = |name: &str| {
-        let found = settings.get(name)?;
-        Some(Knob { name: name.into(), value: found.value.clone(), source: found.source.name() })
-    };
-    let shown = |knob: &Option<Knob>| match knob {
-        Some(k) => format!("{} {}, {}", k.name, k.value, k.source),
-        None => "setting unknown".into(),
-    };
-    match reason {
-        "class_reached" => {
-            let knob = knob(&format!("{class}_max_active"));
-            let text = format!(
-                "because the class had its maximum on the device ({}). Raising it lets more of them go at once; other \
-                 classes then wait longer inside the device.",
-                shown(&knob)
-            );
-            (knob, text)
-        }
-        "depth_reached" => {
-            let knob = knob("max_active");
-            let text = format!(
-                "because the device had all the commands it may have ({}). Raising it helps a device that can do more \
-                 at once; on others the wait only moves into the device.",
-                shown(&knob)
-            );
-            (knob, text)
-        }
-        "no_credit" => {
-            let knob = knob("nia_credit");
-            let text = format!(
-                "because clients went first ({}). Raising it, or {class}_min_active, makes this background work faster \
-                 and clients slower.",
-                shown(&knob)
-            );
-            (knob, text)
-        }
-        "held_by_budget" => {
-            let knob = knob("budget");
-            let wait = settings.get("budget_wait").map_or("-", |p| p.value.as_str());
-            let text = format!(
-                "because the budget held them to grow larger commands ({}; budget_wait {wait}). budget=off lets them \
-                 go at once, as more and smaller commands.",
-                shown(&knob)
-            );
-            (knob, text)
-        }
-        _ => {
-            let now = delta::counts(&device.queue.reasons, old.map(|q| &q.reasons));
-            let refused =
-                [("refused_budget", "budget"), ("refused_tag", "queue_depth"), ("submitter_slept", "nr_requests")];
-            let most = refused.into_iter().filter_map(|(reason, knob)| Some((*now.get(reason)?, knob))).max();
-            match most {
-                Some((n, name)) if n > 0 => {
-                    let knob = knob(name);
-                    let text = format!(
-                        "most often ({n} times, all classes together) because of {}; raising it lets more of them go \
-                         at once, and fewer of them join.",
-                        shown(&knob)
-                    );
-                    (knob, text)
-                }
-                _ => {
-                    let knob = knob("scheduler");
-                    let text = format!("and nobody counted why: the scheduler {} does not.", device.queue.scheduler);
-                    (knob, text)
-                }
-            }
-        }
-    }
 }
 
 fn by_policy(pool: &PoolIo, old: &PoolIo) -> Option<Finding> {
@@ -406,7 +337,7 @@ mod tests {
         let queue = QueueIo {
             scheduler: "braid".into(),
             classes: [("sync_read".to_string(), class)].into(),
-            left_behind: [("sync_read".to_string(), reasons)].into(),
+            left_behind_ns: [("sync_read".to_string(), reasons)].into(),
             ..QueueIo::default()
         };
         DeviceIo { id: 2, name: "sdb".into(), queue, ..DeviceIo::default() }
@@ -421,7 +352,12 @@ mod tests {
             choices: vec![],
             read_only: false,
         };
-        let all = [one("sync_read_max_active", "32", Source::Default), one("max_active", "7", Source::Pool)];
+        let all = [
+            one("sync_read_max_active", "32", Source::Default),
+            one("max_active", "7", Source::Pool),
+            one("budget", "16", Source::Device),
+            one("budget_wait", "300us", Source::Default),
+        ];
         [(2, all.into_iter().map(|p| (p.name.clone(), p)).collect())].into()
     }
 
@@ -435,11 +371,17 @@ mod tests {
     #[test]
     fn a_wait_in_a_queue_has_its_numbers_its_reason_and_its_knob() {
         let class = ClassIo { left: 1000, waited: 120, waited_ns: 144_000_000, ..ClassIo::default() };
-        let rows: [Row; 4] = [
+        let rows: [Row; 6] = [
             (&[("class_reached", 9)], "class_reached", "(sync_read_max_active 32, default)"),
             (&[("depth_reached", 9), ("class_reached", 1)], "depth_reached", "(max_active 7, pool)"),
             (&[("class_reached", 0)], "unknown", "does not"),
-            (&[("held_by_budget", 3)], "held_by_budget", "budget=off"),
+            (&[("held_by_budget", 3)], "held_by_budget", "allows (budget 16, device)"),
+            (&[("nia_delay", 3)], "nia_delay", "a client was served a moment ago, or"),
+            (
+                &[("nia_delay", 1_000_000), ("no_credit", 3_000_000)],
+                "no_credit",
+                "4ms in all; that was the reason 75 %",
+            ),
         ];
         for (reasons, reason, part) in rows {
             let pool =

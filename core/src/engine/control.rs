@@ -299,7 +299,7 @@ impl Engine {
             io: d.counters,
             in_flight: queue.in_flight(),
             read_latency_ns: view.latency.mean_ns(),
-            queue: queue.report(&self.pool.properties.queue, &d.queue),
+            queue: queue.report(self.now, &self.pool.properties.queue, &d.queue),
         }
     }
 }

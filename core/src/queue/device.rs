@@ -14,6 +14,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::blk_mq;
+use super::blocked::Obstacle;
 use super::braid::BraidQueue;
 use super::budget::{Auto, Budget, BusyThreshold};
 use super::class::Class;
@@ -158,9 +159,6 @@ impl Scheduler {
     }
 }
 
-/// The reasons of [`Counters::left_behind`](super::braid::Counters::left_behind), by place.
-const LEFT_BEHIND: [&str; 4] = ["held_by_budget", "depth_reached", "class_reached", "no_credit"];
-
 fn rules(config: &Config) -> Rules {
     Rules { bounds: config.bounds(), variant: Variant::Braid }
 }
@@ -245,8 +243,12 @@ impl DeviceQueue {
         match scheduler {
             Scheduler::Braid(queue) => queue.turn(now, leaving),
             // Arrivals and completions have done their part; what is due by time alone has not.
-            Scheduler::Zfs(queue) if queue.wake_at().is_some_and(|at| at <= now) => queue.turn(now, leaving),
-            Scheduler::Zfs(_) => {}
+            Scheduler::Zfs(queue) => {
+                if queue.wake_at().is_some_and(|at| at <= now) {
+                    queue.turn(now, leaving);
+                }
+                queue.settle(now);
+            }
             Scheduler::BlkMq { queue, plugged } => {
                 if core::mem::take(plugged) {
                     queue.finish_plug(now, leaving);
@@ -315,23 +317,22 @@ impl DeviceQueue {
     }
 
     /// For `iostat`, `why`, `get` and metrics.
-    pub(crate) fn report(&self, pool: &Overrides, device: &Overrides) -> QueueReport {
-        let mut left_behind = Vec::new();
+    pub(crate) fn report(&self, now: Instant, pool: &Overrides, device: &Overrides) -> QueueReport {
         let reasons = match &self.scheduler {
             Scheduler::Braid(queue) => {
                 let c = queue.counters();
-                for (class, row) in Class::ALL.into_iter().zip(c.left_behind) {
-                    let named = LEFT_BEHIND.into_iter().zip(row).filter(|(_, turns)| *turns > 0);
-                    left_behind.extend(named.map(|(reason, turns)| (class, reason, turns)));
-                }
                 [("merged_back", c.merged_back), ("merged_front", c.merged_front), ("joined", c.joined)]
                     .into_iter()
                     .chain([("dispatched", c.dispatched), ("background_floor", c.floor)])
                     .chain([("held_by_budget", c.held), ("depth_reached", c.depth_reached)])
                     .chain([("class_reached", c.class_reached), ("no_credit", c.no_credit)])
+                    .chain([("nia_delay", c.nia_delay), ("dirty_ramp", c.dirty_ramp)])
                     .collect()
             }
-            Scheduler::Zfs(_) => Vec::new(),
+            Scheduler::Zfs(queue) => {
+                let own = Obstacle::ALL.into_iter().filter(|why| *why != Obstacle::Budget);
+                own.map(|why| (why.name(), queue.kept(why))).collect()
+            }
             Scheduler::BlkMq { queue, .. } => {
                 let c = queue.counters();
                 [("merged_plug", c.merged_plug), ("merged_back", c.merged_back), ("merged_front", c.merged_front)]
@@ -341,6 +342,12 @@ impl DeviceQueue {
                     .collect()
             }
         };
+        let left_behind = match &self.scheduler {
+            Scheduler::Braid(queue) => queue.blocked(now).collect(),
+            Scheduler::Zfs(queue) => queue.blocked(now).collect(),
+            Scheduler::BlkMq { .. } => Vec::new(),
+        };
+        let left_behind = left_behind.into_iter().map(|(class, why, ns)| (class, why.name(), ns)).collect();
         QueueReport { settings: self.config.list(pool, device), stats: (*self.stats).clone(), reasons, left_behind }
     }
 

@@ -10,6 +10,7 @@
 //! ```
 
 pub mod blk_mq;
+mod blocked;
 pub mod braid;
 pub mod budget;
 mod chains;

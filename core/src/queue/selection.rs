@@ -26,6 +26,7 @@
 
 mod credit;
 
+use super::blocked::Obstacle;
 use super::class::Class;
 use super::limits::{Dirty, QueueSettings};
 use crate::units::Instant;
@@ -48,17 +49,6 @@ pub(super) const BACKGROUND: Mask = {
 
 /// The pointer behind the last class: the next scan starts at the first.
 const BEHIND_LAST: usize = Class::COUNT;
-
-/// What keeps a class that has somebody waiting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Obstacle {
-    /// `max_active` commands are on the device.
-    Depth,
-    /// The class has its maximum.
-    Maximum,
-    /// It is background work and has less than its maximum: somebody waits, or did until a moment ago.
-    Credit,
-}
 
 /// Rules and counts of one device.
 pub(super) struct Selection {
@@ -201,10 +191,13 @@ impl Selection {
 
     /// Why somebody of this class was not chosen.
     pub(super) fn obstacle(&self, class: Class) -> Obstacle {
+        let has_less = self.active(class) < self.settings.class(class).max;
         if self.is_full() {
             Obstacle::Depth
-        } else if self.active(class) < self.settings.class(class).max && !class.is_interactive() {
-            Obstacle::Credit
+        } else if has_less && class == Class::AsyncWrite {
+            Obstacle::Ramp
+        } else if has_less && !class.is_interactive() {
+            if self.credit.interactive() > 0 { Obstacle::Credit } else { Obstacle::Delay }
         } else {
             Obstacle::Maximum
         }

@@ -314,14 +314,14 @@ fn of_queues(page: &mut Page, snapshot: &IoSnapshot) {
             page.sample("braid_queue_events_total", &[("pool", pool), ("device", id), ("reason", reason)], n);
         }
     }
-    let help = "Turns of a queue's scheduler that left somebody of a class behind, by reason, since it took over.";
-    page.family("braid_queue_left_behind_total", "counter", help);
+    let help = "How long a queue's scheduler left somebody of a class behind, by reason, since it took over.";
+    page.family("braid_queue_left_behind_seconds_total", "counter", help);
     let none = BTreeMap::new();
     for (pool, id, d) in &all {
         for class in d.queue.classes.keys() {
-            for (reason, n) in d.queue.left_behind.get(class).unwrap_or(&none) {
+            for (reason, ns) in d.queue.left_behind_ns.get(class).unwrap_or(&none) {
                 let labels = [("pool", *pool), ("device", id), ("class", class), ("reason", reason)];
-                page.sample("braid_queue_left_behind_total", &labels, n);
+                page.sample("braid_queue_left_behind_seconds_total", &labels, seconds(*ns));
             }
         }
     }

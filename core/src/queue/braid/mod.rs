@@ -40,11 +40,12 @@ mod tests;
 
 use alloc::vec::Vec;
 
+use super::blocked::{Blocked, Obstacle};
 use super::budget::{Budget, Verdict};
 use super::class::Class;
 use super::limits::{Dirty, LbaOrder, QueueSettings};
 use super::merge::Rules;
-use super::selection::{Mask, Obstacle, Selection, bits};
+use super::selection::{Mask, Selection, bits};
 use super::waiting::{Leaving, Waiting};
 use crate::request::DeviceOp;
 use crate::units::Instant;
@@ -73,11 +74,12 @@ pub struct Counters {
     pub depth_reached: u64,
     /// The class had its maximum.
     pub class_reached: u64,
-    /// It was background work without credit, or too soon after the last client.
+    /// It was background work without credit.
     pub no_credit: u64,
-    /// The same by class, in the order of [`Class::ALL`]: turns that left somebody of it behind because of the budget,
-    /// the depth, its maximum, or credit.
-    pub left_behind: [[u64; 4]; Class::COUNT],
+    /// It was background work too soon after the last client.
+    pub nia_delay: u64,
+    /// It was asynchronous writes, and the ramp gave them no more.
+    pub dirty_ramp: u64,
 }
 
 /// The queue of one device. See the [module](self).
@@ -95,6 +97,7 @@ pub struct BraidQueue {
     /// The latest moment it was told.
     now: Instant,
     wake_at: Option<Instant>,
+    blocked: Blocked,
     counters: Counters,
 }
 
@@ -130,6 +133,7 @@ impl BraidQueue {
             last_offset: 0,
             now: Instant(0),
             wake_at: None,
+            blocked: Blocked::default(),
             counters: Counters::default(),
         }
     }
@@ -160,18 +164,11 @@ impl BraidQueue {
                 self.leave_loose(now, class, self.selection.again(open, class), leaving);
             }
         };
-        for class in bits(open) {
-            let (sum, place) = match self.selection.obstacle(class) {
-                Obstacle::Depth => (&mut self.counters.depth_reached, 1),
-                Obstacle::Maximum => (&mut self.counters.class_reached, 2),
-                Obstacle::Credit => (&mut self.counters.no_credit, 3),
-            };
-            *sum += 1;
-            self.counters.left_behind[class.index()][place] += 1;
-        }
-        for class in bits(self.waiting & !open) {
-            self.counters.left_behind[class.index()][0] += 1;
-        }
+        let BraidQueue { blocked, selection, waiting, .. } = self;
+        blocked.settle(now, *waiting, |class| match open & bit(class) {
+            0 => Obstacle::Budget,
+            _ => selection.obstacle(class),
+        });
         // Of those that the budget holds the floor could let nobody go.
         self.wake_at = earlier(held.until, self.selection.wake_at(open));
     }
@@ -298,7 +295,20 @@ impl BraidQueue {
     /// What happened so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        Counters { floor: self.selection.floors(), ..self.counters }
+        Counters {
+            floor: self.selection.floors(),
+            depth_reached: self.blocked.turns(Obstacle::Depth),
+            class_reached: self.blocked.turns(Obstacle::Maximum),
+            no_credit: self.blocked.turns(Obstacle::Credit),
+            nia_delay: self.blocked.turns(Obstacle::Delay),
+            dirty_ramp: self.blocked.turns(Obstacle::Ramp),
+            ..self.counters
+        }
+    }
+
+    /// How long somebody of a class was left behind, by what: until `now`.
+    pub(super) fn blocked(&self, now: Instant) -> impl Iterator<Item = (Class, Obstacle, u64)> {
+        self.blocked.times(now)
     }
 
     // ---- how it is done --------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ mod twin;
 
 use alloc::vec::Vec;
 
+use super::blocked::{Blocked, Obstacle};
 use super::class::Class;
 use super::limits::{Dirty, QueueSettings};
 use super::selection::Selection;
@@ -64,6 +65,7 @@ pub struct ClassStats {
 pub struct VdevQueue {
     selection: Selection,
     line: Line,
+    blocked: Blocked,
     last_offset: u64,
     dropped: Vec<Waiting>,
     stats: [ClassStats; Class::COUNT],
@@ -76,6 +78,7 @@ impl VdevQueue {
         VdevQueue {
             line: Line::new(settings.lba_order()),
             selection: Selection::new(settings),
+            blocked: Blocked::default(),
             last_offset: 0,
             dropped: Vec::new(),
             stats: [ClassStats::default(); Class::COUNT],
@@ -104,6 +107,22 @@ impl VdevQueue {
     /// Everything that may go leaves: after a change of rules, or at the moment of [`wake_at`](Self::wake_at).
     pub fn turn(&mut self, now: Instant, out: &mut Leaving) {
         while self.start_one(now, out) {}
+    }
+
+    /// The caller's batch is over: whoever waits now is kept by something. For reports alone.
+    pub(super) fn settle(&mut self, now: Instant) {
+        let VdevQueue { selection, line, blocked, .. } = self;
+        blocked.settle(now, line.classes(), |class| selection.obstacle(class));
+    }
+
+    /// How long somebody of a class was kept at the end of a batch, by what: until `now`.
+    pub(super) fn blocked(&self, now: Instant) -> impl Iterator<Item = (Class, Obstacle, u64)> {
+        self.blocked.times(now)
+    }
+
+    /// Batches that left somebody of a class behind for this, each class counted.
+    pub(super) fn kept(&self, obstacle: Obstacle) -> u64 {
+        self.blocked.turns(obstacle)
     }
 
     /// A member of a completed command is done; `class` is its own, as in [`Leaving::members`]. For

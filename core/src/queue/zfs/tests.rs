@@ -351,3 +351,45 @@ fn what_waits_comes_back_when_the_device_goes() {
     assert_eq!((row.queue.active_total(), row.queue.is_empty()), (1, true), "what is active still completes");
     assert_eq!(row.complete(SyncRead), []);
 }
+
+/// What somebody reads who asks why a class waits.
+#[test]
+fn what_keeps_a_class_is_told_with_its_time() {
+    let kept = |row: &mut Row, ns: u64| {
+        row.queue.settle(row.now);
+        let before: Vec<_> = row.queue.blocked(row.now).collect();
+        row.now = row.now + ns;
+        let grown = |(class, why, sum): (Class, Obstacle, u64)| {
+            let old = before.iter().find(|(c, w, _)| (*c, *w) == (class, why)).map_or(0, |(.., ns)| *ns);
+            (sum > old).then_some((class, why, sum - old))
+        };
+        row.queue.blocked(row.now).filter_map(grown).collect::<Vec<_>>()
+    };
+    for generation in [Generation::Before, Generation::Pr11166, NEWEST] {
+        let mut row = Row::new(generation, &[("scrub_max_active", "2"), ("max_active", "12")]);
+        row.wait(Scrub, 30);
+        row.issue();
+        let before = generation == Generation::Before;
+        let alone = if before { Obstacle::Maximum } else { Obstacle::Delay };
+        assert_eq!(kept(&mut row, 7), [(Scrub, alone, 7)], "no client, but not for long");
+        row.wait(SyncRead, 1);
+        row.issue();
+        let beside = if before { Obstacle::Maximum } else { Obstacle::Credit };
+        assert_eq!(kept(&mut row, 11), [(Scrub, beside, 11)], "{generation:?}: a client is there");
+        row.wait(SyncRead, 30);
+        row.issue();
+        let reason = if row.queue.active_total() == 12 { Obstacle::Depth } else { Obstacle::Maximum };
+        let told = kept(&mut row, 13);
+        assert_eq!(told[0], (SyncRead, reason, 13), "{generation:?}");
+        row.classes(|queue, now, out| queue.complete(now, SyncRead, out));
+        assert!(row.queue.kept(reason) > 0);
+    }
+    let mut row = Row::new(NEWEST, &[]);
+    row.queue.set_dirty(Some(Dirty { bytes: 0, limit: MIB, sync_waits: false }));
+    row.wait(AsyncWrite, 20);
+    row.issue();
+    assert_eq!(kept(&mut row, 5), [(AsyncWrite, Obstacle::Ramp, 5)]);
+    row.queue.set_dirty(None);
+    row.issue();
+    assert_eq!(kept(&mut row, 5), [(AsyncWrite, Obstacle::Maximum, 5)]);
+}
