@@ -132,10 +132,6 @@ pub struct DeviceCounters {
     pub write_errors: u64,
     /// Reads that the pool's policy chose this device for.
     pub chosen: u64,
-    /// Blocks that a scrub found to differ here: of three copies or more those in the minority, else on every copy.
-    pub scrub_differences: u64,
-    /// Blocks that a scrub could not read.
-    pub scrub_read_errors: u64,
 }
 
 /// One chunk.

@@ -352,6 +352,8 @@ pub enum Event {
         read_errors: u64,
         /// Bytes of copies that were not read because their member was not there.
         unread: u64,
+        /// Blocks of the pool's own records that checkpoints came between at every look.
+        undecided: u64,
     },
 }
 

@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeMap;
 
-use crate::units::{ChunkId, DeviceId, MIB};
+use crate::units::{DeviceId, MIB};
 
 /// Places that a record holds; lanes beyond begin anew after a restart.
 pub const PLACES_MAX: usize = 256;
@@ -15,6 +15,8 @@ pub const ROUND_MAX: u64 = 1 << 20;
 pub const WINDOW: usize = 4;
 /// Memory of pieces under way. With many lanes pieces get shorter; neighbours join again in the queue.
 pub const MEMORY: u64 = 16 * MIB;
+/// Members with a result of their own that a record holds; those beyond are in the sums only after a restart.
+pub const FOUND_MAX: usize = 48;
 /// Places that are told one by one; then they are only counted.
 pub const TOLD_MAX: u32 = 1000;
 /// How much may be read twice after a crash: the place is written down so often.
@@ -52,13 +54,22 @@ impl State {
     }
 }
 
-/// Everything below has been read in chunks that begin on one device.
+/// How far a device is, in the chunks that begin on it, which are read in order of place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// The chunk it is at; those of lower id are done.
-    pub chunk: ChunkId,
+    /// First byte on the device of the chunk it is at; those that begin below are done.
+    pub start: u64,
     /// First unit of it that is not done.
     pub unit: u32,
+}
+
+/// What was found on one member.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Blocks that differ: of three copies or more those in the minority, else on every copy.
+    pub differences: u64,
+    /// Blocks that could not be read.
+    pub read_errors: u64,
 }
 
 /// The last scrub of a pool. Sums count each copy; moments are seconds since 1970, 0 = not known.
@@ -84,6 +95,10 @@ pub struct Scrub {
     pub differences: u64,
     /// Blocks of copies that could not be read.
     pub read_errors: u64,
+    /// Blocks of the pool's own records that checkpoints came between at every look: nothing is known of them.
+    pub undecided: u64,
+    /// What was found, by member.
+    pub found: BTreeMap<DeviceId, Found>,
     /// Where it is, by the device that chunks begin on.
     pub places: BTreeMap<DeviceId, Place>,
 }

@@ -174,7 +174,6 @@ fn bar(info: &ScrubInfo) -> String {
 }
 
 fn found(info: &ScrubInfo) -> String {
-    let blocks = |n: u64| if n == 1 { "1 block".to_string() } else { format!("{n} blocks") };
     match (info.differences, info.read_errors) {
         (0, 0) => "nothing found".into(),
         (d, 0) => format!("{} not alike", blocks(d)),
@@ -213,7 +212,18 @@ pub(crate) fn scan(info: &ScrubInfo) -> String {
     if info.unread_bytes > 0 {
         let _ = write!(text, "; {} of copies not read: their device was not there", size::long(info.unread_bytes));
     }
+    if info.undecided > 0 {
+        let _ = write!(
+            text,
+            "; {} of the pool's own records in doubt, checkpoints came between each time: scrub again",
+            blocks(info.undecided)
+        );
+    }
     text
+}
+
+fn blocks(n: u64) -> String {
+    if n == 1 { "1 block".to_string() } else { format!("{n} blocks") }
 }
 
 fn report(info: &ScrubInfo) -> String {
@@ -221,7 +231,7 @@ fn report(info: &ScrubInfo) -> String {
     for device in &info.devices {
         let _ = writeln!(
             out,
-            "        device {} ({}): {} blocks not alike, {} unreadable since the pool was opened",
+            "        device {} ({}): {} blocks not alike, {} unreadable",
             device.id,
             printable(&device.path),
             device.differences,

@@ -20,7 +20,7 @@ use crate::control::VolumeClass;
 use crate::device::DeviceClass;
 use crate::pool::Pool;
 use crate::profile::Profile;
-use crate::scrub::{PLACES_MAX, Place, Scrub, State};
+use crate::scrub::{FOUND_MAX, Found, PLACES_MAX, Place, Scrub, State};
 use crate::units::{ChunkId, DeviceId, MIB, Uuid, VolumeId};
 use crate::volume::{ALL_BLOCKS, Entry, block_mask};
 
@@ -131,7 +131,7 @@ fn a_leaf() {
 #[test]
 fn a_scrub() {
     let mut journal = Journal::new(POOL, 3, 512, 1031, 46);
-    let place = |chunk, unit| Place { chunk: ChunkId(chunk), unit };
+    let place = |mib, unit| Place { start: mib * MIB, unit };
     let scrub = Scrub {
         state: State::Running,
         started: 1_795_254_923,
@@ -143,7 +143,9 @@ fn a_scrub() {
         unread: 0,
         differences: 1,
         read_errors: 0,
-        places: [(DeviceId(1), place(2, 4096)), (DeviceId(2), place(5, 17))].into(),
+        undecided: 0,
+        found: [(DeviceId(2), Found { differences: 1, read_errors: 0 })].into(),
+        places: [(DeviceId(1), place(257, 4096)), (DeviceId(2), place(1281, 17))].into(),
     };
     journal.append(&Record::Scrub(scrub.clone().into()));
     let block = &journal.take_group(None)[0].bytes;
@@ -159,13 +161,16 @@ fn a_scrub() {
 
 #[test]
 fn places_beyond_the_most_a_record_holds_are_left_out() {
-    let place = Place { chunk: ChunkId(1), unit: 1 };
+    let place = Place { start: MIB, unit: 1 };
     let places = (1..=PLACES_MAX as u32 + 50).map(|id| (DeviceId(id), place)).collect();
-    let scrub = Scrub { state: State::Paused, places, ..Scrub::default() };
+    let found = (1..=FOUND_MAX as u32 + 50).map(|id| (DeviceId(id), Found::default())).collect();
+    let scrub = Scrub { state: State::Paused, places, found, ..Scrub::default() };
+    // It fits a block of the log, whose payload is 4,032 bytes.
+    Journal::new(POOL, 3, 512, 1031, 46).append(&Record::Scrub(scrub.clone().into()));
     let mut w = Writer::default();
     Record::Scrub(scrub.into()).encode(&mut w);
     let Ok(Record::Scrub(back)) = Record::decode(&mut Reader::new(&w.bytes)) else { panic!("it is one") };
-    assert_eq!((back.state, back.places.len()), (State::Paused, PLACES_MAX));
+    assert_eq!((back.state, back.places.len(), back.found.len()), (State::Paused, PLACES_MAX, FOUND_MAX));
     for cut in 0..w.bytes.len() {
         assert!(Record::decode(&mut Reader::new(&w.bytes[..cut])).is_err(), "{cut} bytes");
     }

@@ -12,7 +12,7 @@ use crate::control::VolumeClass;
 use crate::device::{DEVICE_MAX, Device, DeviceClass, DeviceState};
 use crate::profile::Profile;
 use crate::queue::config::{self, Overrides};
-use crate::scrub::{PLACES_MAX, Place, Scrub, State};
+use crate::scrub::{FOUND_MAX, Found, PLACES_MAX, Place, Scrub, State};
 use crate::units::{BLOCK, ChunkId, DeviceId, STRIP, UNIT, VolumeId};
 use crate::volume::{Entry, VOLUME_MAX};
 
@@ -236,7 +236,7 @@ pub(crate) fn encode_chunk(w: &mut Writer, chunk: &Chunk) {
     w.u64(chunk.stripe).u64(chunk.length).u16(chunk.columns.len() as u16);
     for column in &chunk.columns {
         // Seven bytes a column, so that the widest chunk fits one block of the log.
-        w.u16(column.device.0 as u16).raw(&(column.offset / STRIP).to_le_bytes()[..5]);
+        w.u16(column.device.0 as u16).raw(&strips(column.offset));
     }
 }
 
@@ -262,13 +262,26 @@ pub(crate) fn decode_chunk(r: &mut Reader<'_>) -> Result<Chunk, Malformed> {
     let mut columns = Vec::with_capacity(count);
     for _ in 0..count {
         let device = DeviceId(u32::from(r.u16()?));
-        let mut strips = [0; 8];
-        strips.get_mut(..5).ok_or(Malformed)?.copy_from_slice(r.take(5)?);
-        let offset = u64::from_le_bytes(strips).checked_mul(STRIP).ok_or(Malformed)?;
-        check(device.0 != 0 && offset < DEVICE_MAX)?;
+        let offset = place_of_strips(r)?;
+        check(device.0 != 0)?;
         columns.push(Column { device, offset });
     }
     Ok(Chunk::new(id, kind, profile, stripe, length, columns, spilled))
+}
+
+/// Where a column begins, in strips.
+fn strips(offset: u64) -> [u8; 5] {
+    let [a, b, c, d, e, ..] = (offset / STRIP).to_le_bytes();
+    [a, b, c, d, e]
+}
+
+#[deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+fn place_of_strips(r: &mut Reader<'_>) -> Result<u64, Malformed> {
+    let mut strips = [0; 8];
+    strips.get_mut(..5).ok_or(Malformed)?.copy_from_slice(r.take(5)?);
+    let offset = u64::from_le_bytes(strips).checked_mul(STRIP).ok_or(Malformed)?;
+    check(offset < DEVICE_MAX)?;
+    Ok(offset)
 }
 
 fn encode_device(w: &mut Writer, device: &Device) {
@@ -330,9 +343,14 @@ fn decode_device(r: &mut Reader<'_>) -> Result<Device, Malformed> {
 fn encode_scrub(w: &mut Writer, scrub: &Scrub) {
     w.u8(scrub.state as u8).u64(scrub.started).u64(scrub.ended).u64(scrub.ran_ms).u32(scrub.end);
     w.u64(scrub.done).u64(scrub.total).u64(scrub.unread).u64(scrub.differences).u64(scrub.read_errors);
+    w.u64(scrub.undecided);
+    w.u16(scrub.found.len().min(FOUND_MAX) as u16);
+    for (device, found) in scrub.found.iter().take(FOUND_MAX) {
+        w.u16(device.0 as u16).u64(found.differences).u64(found.read_errors);
+    }
     w.u16(scrub.places.len().min(PLACES_MAX) as u16);
     for (device, place) in scrub.places.iter().take(PLACES_MAX) {
-        w.u16(device.0 as u16).u32(place.chunk.0).u32(place.unit);
+        w.u16(device.0 as u16).raw(&strips(place.start)).u32(place.unit);
     }
 }
 
@@ -343,11 +361,19 @@ fn decode_scrub(r: &mut Reader<'_>) -> Result<Scrub, Malformed> {
         Scrub { state, started: r.u64()?, ended: r.u64()?, ran_ms: r.u64()?, end: r.u32()?, ..Scrub::default() };
     (scrub.done, scrub.total, scrub.unread) = (r.u64()?, r.u64()?, r.u64()?);
     (scrub.differences, scrub.read_errors) = (r.u64()?, r.u64()?);
+    scrub.undecided = r.u64()?;
     let count = usize::from(r.u16()?);
-    check(scrub.end <= CHUNKS_MAX && count <= PLACES_MAX)?;
+    check(scrub.end <= CHUNKS_MAX && count <= FOUND_MAX)?;
     for _ in 0..count {
         let device = DeviceId(u32::from(r.u16()?));
-        let place = Place { chunk: chunk_id(r)?, unit: r.u32()? };
+        check(device.0 != 0)?;
+        scrub.found.insert(device, Found { differences: r.u64()?, read_errors: r.u64()? });
+    }
+    let count = usize::from(r.u16()?);
+    check(count <= PLACES_MAX)?;
+    for _ in 0..count {
+        let device = DeviceId(u32::from(r.u16()?));
+        let place = Place { start: place_of_strips(r)?, unit: r.u32()? };
         check(device.0 != 0 && place.unit <= UNITS_MAX)?;
         scrub.places.insert(device, place);
     }

@@ -65,18 +65,22 @@ pub struct ScrubInfo {
     pub differences: u64,
     /// Blocks of 4 KiB that could not be read, each copy counted.
     pub read_errors: u64,
+    /// Blocks of 4 KiB of the pool's own records that nothing is known of: they looked different, and checkpoints came
+    /// between whenever they were looked at again.
+    #[serde(default)]
+    pub undecided: u64,
     /// Bytes a second over the last minute; absent while it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_bytes_per_s: Option<u64>,
     /// How long it takes at this rate; absent while that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eta_ns: Option<u64>,
-    /// Members on which something was found since the pool was opened.
+    /// Members on which it found something.
     #[serde(default)]
     pub devices: Vec<ScrubDevice>,
 }
 
-/// What scrubs found on one member since the pool was opened.
+/// What it found on one member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubDevice {
     /// Id within the pool.

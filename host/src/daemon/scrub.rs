@@ -55,7 +55,7 @@ pub(super) fn info(report: &PoolReport, about: &About) -> ScrubInfo {
     let rate = Some(report.scrub.rate).filter(|rate| *rate > 0 && scrub.state == State::Running);
     let left = u128::from(scrub.total.saturating_sub(scrub.done));
     let eta = |rate: u64| u64::try_from(left * 1_000_000_000 / u128::from(rate)).unwrap_or(u64::MAX);
-    let found = report.devices.iter().filter(|d| d.io.scrub_differences > 0 || d.io.scrub_read_errors > 0);
+    let found = report.devices.iter().filter_map(|d| Some((d, scrub.found.get(&d.id)?)));
     ScrubInfo {
         pool: report.name.clone(),
         state: scrub.state.name().into(),
@@ -67,14 +67,15 @@ pub(super) fn info(report: &PoolReport, about: &About) -> ScrubInfo {
         unread_bytes: scrub.unread,
         differences: scrub.differences,
         read_errors: scrub.read_errors,
+        undecided: scrub.undecided,
         rate_bytes_per_s: rate,
         eta_ns: rate.map(eta),
         devices: found
-            .map(|d| ScrubDevice {
+            .map(|(d, found)| ScrubDevice {
                 id: d.id.0,
                 path: path_of(d, about),
-                differences: d.io.scrub_differences,
-                read_errors: d.io.scrub_read_errors,
+                differences: found.differences,
+                read_errors: found.read_errors,
             })
             .collect(),
     }
@@ -128,16 +129,19 @@ pub(super) fn sentence(event: &Event, device: impl Fn(DeviceId) -> String) -> Op
             let message = "the scrub found a lot; further places are only counted, see: braid scrub status";
             (Severity::Warning, "scrub.tells_no_more", message.into())
         }
-        Event::ScrubFinished { differences: 0, read_errors: 0, unread: 0 } => {
+        Event::ScrubFinished { differences: 0, read_errors: 0, unread: 0, undecided: 0 } => {
             (Severity::Info, "scrub.finished", "the scrub finished and found nothing".into())
         }
-        Event::ScrubFinished { differences, read_errors, unread } => {
+        Event::ScrubFinished { differences, read_errors, unread, undecided } => {
             let mut message = format!(
                 "the scrub finished: {differences} blocks whose copies are not alike, {read_errors} that cannot be read"
             );
             if *unread > 0 {
                 message +=
                     &format!(", {} of copies were not read since their device was not there", size::long(*unread));
+            }
+            if *undecided > 0 {
+                message += &format!(", {undecided} of the pool's own records that checkpoints came between each time");
             }
             (Severity::Warning, "scrub.finished", message)
         }

@@ -8,6 +8,8 @@ mod live;
 mod queues;
 mod scenarios;
 mod scrub;
+mod scrub_pages;
+mod scrub_place;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

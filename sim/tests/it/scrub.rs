@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 
 use braid_core::control::{Command, Done, ErrorKind, VolumeClass};
 use braid_core::request::{Content, DeviceOp, Event, Op, ScrubCopy};
-use braid_core::scrub::State;
-use braid_core::units::{BLOCK, DeviceId, KIB, MIB, UNIT, VolumeId};
+use braid_core::scrub::{Found, State};
+use braid_core::units::{BLOCK, KIB, MIB, UNIT, VolumeId};
 use braid_core::{ChunkType, DeviceState, Profile};
 use braid_sim::Model;
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::world::Shape;
 use braid_sim::{Crash, World};
 
-const WRITE: Op = Op::Write { fua: false };
+pub(crate) const WRITE: Op = Op::Write { fua: false };
 
-fn pool(devices: usize, data: Profile, metadata: Profile) -> (World, VolumeId) {
+pub(crate) fn pool(devices: usize, data: Profile, metadata: Profile) -> (World, VolumeId) {
     let shape = Shape { size: 160 * MIB, model: Model::shipped("sata-ssd").unwrap(), class: "ssd" };
     let mut world = World::with_pool(1, &vec![shape; devices], data, metadata, &[]);
     let volume = world.volume("v", 1 << 40, VolumeClass::Auto);
@@ -22,7 +22,7 @@ fn pool(devices: usize, data: Profile, metadata: Profile) -> (World, VolumeId) {
 }
 
 /// 24 MiB in one piece, single blocks far apart, and a unit with every second block.
-fn fill(world: &mut World, v: VolumeId) {
+pub(crate) fn fill(world: &mut World, v: VolumeId) {
     for i in 0..24 {
         world.run(v, WRITE, i * MIB, MIB).unwrap();
     }
@@ -35,16 +35,16 @@ fn fill(world: &mut World, v: VolumeId) {
     world.run(v, Op::Flush, 0, 0).unwrap();
 }
 
-fn state(world: &World) -> State {
+pub(crate) fn state(world: &World) -> State {
     world.engine().report().scrub.scrub.state
 }
 
 /// Runs until the scrub is not running any more, or nothing moves.
-fn finish(world: &mut World) {
+pub(crate) fn finish(world: &mut World) {
     world.run_until(|w| state(w) != State::Running);
 }
 
-fn scrub(world: &mut World) -> Vec<Event> {
+pub(crate) fn scrub(world: &mut World) -> Vec<Event> {
     world.events.clear();
     world.control(Command::ScrubStart).unwrap();
     finish(world);
@@ -81,7 +81,11 @@ fn what_differs_is_found_at_its_place_and_nothing_else() {
         let (mut world, v) = pool(devices, profile, Profile::Raid1.min(profile));
         fill(&mut world, v);
         let clean = scrub(&mut world);
-        assert_eq!(clean, [Event::ScrubFinished { differences: 0, read_errors: 0, unread: 0 }], "{profile:?}");
+        assert_eq!(
+            clean,
+            [Event::ScrubFinished { differences: 0, read_errors: 0, unread: 0, undecided: 0 }],
+            "{profile:?}"
+        );
         let planted = [0, 3 * MIB + 5 * BLOCK, 23 * MIB + 255 * BLOCK, 17 << 33, (1 << 39) + 14 * BLOCK];
         for (i, &offset) in planted.iter().enumerate() {
             let places = world.places(v, offset);
@@ -102,7 +106,7 @@ fn what_differs_is_found_at_its_place_and_nothing_else() {
         }
         let report = world.engine().report();
         assert_eq!((report.scrub.scrub.differences, report.scrub.scrub.read_errors), (5, 0));
-        let counted: u64 = report.devices.iter().map(|d| d.io.scrub_differences).sum();
+        let counted: u64 = report.scrub.scrub.found.values().map(|found| found.differences).sum();
         let each = if profile == Profile::Raid1c3 { 1 } else { 2 };
         assert_eq!(counted, 5 * each, "{profile:?}");
     }
@@ -137,27 +141,6 @@ fn neighbours_that_differ_alike_are_told_as_one() {
 }
 
 #[test]
-fn pages_of_the_pool_are_compared() {
-    let (mut world, v) = pool(2, Profile::Raid1, Profile::Raid1);
-    fill(&mut world, v);
-    world.control(Command::Checkpoint).unwrap();
-    world.run_until_quiet();
-    let sb = world.superblocks().remove(0);
-    let page = sb.root[0].0;
-    let chunk = world.engine().pool().chunks().find(|c| u64::from(c.id.0) == page >> 24).unwrap().clone();
-    assert_eq!(chunk.kind, ChunkType::System);
-    let offset = (page & 0xff_ffff) * 4096;
-    world.disks[1].corrupt(chunk.columns[1].offset + offset + 3000, 1);
-    let found = scrub(&mut world);
-    // Both ends of the scrub are records, yet the root stays where it was: nothing asked for a checkpoint.
-    let Event::ScrubDifference { volume: None, offset: at, len: BLOCK, copies, .. } = &found[0] else {
-        panic!("{found:?}")
-    };
-    assert_eq!((*at, found.len()), (offset, 2));
-    assert_eq!(copies[1].offset, chunk.columns[1].offset + offset);
-}
-
-#[test]
 fn what_cannot_be_read_is_told_block_by_block() {
     for profile in [Profile::Raid1, Profile::Raid0, Profile::Raid1c3] {
         let (mut world, v) = pool(3, profile, Profile::Raid1);
@@ -168,9 +151,13 @@ fn what_cannot_be_read_is_told_block_by_block() {
         let (volume, offset) = (Some(v), 5 * MIB + 7 * BLOCK);
         let name = "v".into();
         let error = Event::ScrubReadError { volume, name, offset, len: 2 * BLOCK, device, device_offset: at };
-        assert_eq!(found, [error, Event::ScrubFinished { differences: 0, read_errors: 2, unread: 0 }], "{profile:?}");
+        assert_eq!(
+            found,
+            [error, Event::ScrubFinished { differences: 0, read_errors: 2, unread: 0, undecided: 0 }],
+            "{profile:?}"
+        );
         let report = world.engine().report();
-        assert_eq!(report.devices[device.index() - 1].io.scrub_read_errors, 2);
+        assert_eq!(report.scrub.scrub.found, [(device, Found { differences: 0, read_errors: 2 })].into());
         assert_eq!(report.devices[device.index() - 1].state, DeviceState::Online);
     }
 }
@@ -196,6 +183,27 @@ fn every_copy_is_read_in_order_and_commands_are_long() {
         let long: u64 = reads.iter().map(|r| r.1).filter(|len| *len >= MIB).sum();
         assert!(long >= 23 * MIB, "{reads:?}");
     }
+}
+
+#[test]
+fn what_is_found_on_a_member_is_that_of_the_last_scrub() {
+    let (mut world, v) = pool(3, Profile::Raid1c3, Profile::Raid1);
+    fill(&mut world, v);
+    let (device, at) = world.places(v, 4 * MIB)[1];
+    world.disks[device.index() - 1].corrupt(at, 1);
+    let found = |w: &World| w.engine().report().scrub.scrub.found;
+    for _ in 0..2 {
+        scrub(&mut world);
+        assert_eq!(found(&world), [(device, Found { differences: 1, read_errors: 0 })].into());
+    }
+    world.control(Command::Checkpoint).unwrap();
+    world.crash(Crash::Process);
+    world.open().unwrap();
+    world.run_until_quiet();
+    assert_eq!(found(&world).len(), 1, "it is remembered");
+    world.run(v, WRITE, 4 * MIB, BLOCK).unwrap();
+    scrub(&mut world);
+    assert_eq!(found(&world), [].into());
 }
 
 #[test]
@@ -449,53 +457,7 @@ fn the_rate_is_that_of_the_last_minute() {
     let rate = world.engine().report().scrub.rate;
     let one = 2 * KIB * 1_000_000_000 / (2000 * 800);
     assert!(rate > one * 9 / 10 && rate <= 3 * one, "{rate}, of {one} with one piece at a time");
-    assert_eq!(world.engine().pool().device(DeviceId(1)).unwrap().counters.scrub_differences, 0);
-}
-
-#[test]
-fn checkpoints_beside_a_scrub_make_no_difference() {
-    let (mut world, v) = pool(2, Profile::Raid1, Profile::Raid1);
-    fill(&mut world, v);
-    // One copy of each page is written long before the other.
-    let since = world.now();
-    world.faults.0.push(Fault { device: 2, trouble: Trouble::Slow { since, until: u64::MAX, factor: 10 } });
-    world.keep_dispatched = true;
-    let (mut scrubs, mut round) = (0, 0);
-    let mut checkpoint = world.command(Command::Checkpoint);
-    while scrubs < 150 {
-        // One checkpoint after the other, and every leaf changes, so that pages change their owners.
-        if world.outstanding() == 0 && world.done.iter().any(|d| d.0 == checkpoint) {
-            round += 1;
-            for leaf in 1..=40 {
-                world.submit(0, v, WRITE, (leaf << 33) + round % 16 * BLOCK, BLOCK, Content::Unsaid);
-            }
-            checkpoint = world.command(Command::Checkpoint);
-            world.done.clear();
-        }
-        if world.rng.percent(2) && state(&world) != State::Running {
-            scrubs += 1;
-            world.command(Command::ScrubStart);
-        }
-        world.step();
-    }
-    finish(&mut world);
-    world.run_until_answered();
-    let found = world.events.iter().find(|e| matches!(e, Event::ScrubDifference { .. } | Event::ScrubReadError { .. }));
-    assert_eq!(found, None);
-    // They were looked at twice: block by block, among pages.
-    let system: Vec<_> = world.engine().pool().chunks().filter(|c| c.kind == ChunkType::System).cloned().collect();
-    let is_page = |d: &braid_core::request::Dispatch| {
-        let column = |c: &braid_core::chunk::Chunk| {
-            c.columns
-                .iter()
-                .any(|col| col.device == d.device && (col.offset..col.offset + c.stripe).contains(&d.offset))
-        };
-        d.op == DeviceOp::Read && system.iter().any(column)
-    };
-    let count = world.dispatched.iter().filter(|d| is_page(d)).count();
-    assert!(count > 2 * scrubs + 20, "{count} reads of pages in {scrubs} scrubs: nothing was looked at twice");
-    world.run_until_quiet();
-    world.check_quiet(true);
+    assert_eq!(world.engine().report().scrub.scrub.found, [].into());
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::queue::{Io, Owner};
 use crate::request::{Copy, DeviceOp, Event, IoError, Output, ScrubCopy};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, UNIT, VolumeId};
 
-/// Looks at one unit of pages that a checkpoint came between; then it is left to the next scrub.
+/// Looks at one unit of pages that a checkpoint came between; then it is counted as undecided and left to the next scrub.
 const TRIES_MAX: u32 = 8;
 
 /// One unit under its second look.
@@ -45,6 +45,14 @@ pub(super) struct Again {
 impl Again {
     fn has(&self, copy: usize, block: u64) -> bool {
         self.scratch[copy].is_some() && (self.bad[copy] | self.gone[copy]) >> block & 1 == 0
+    }
+
+    /// The block was read and is not alike, or could not be read.
+    fn doubts(&self, block: u64) -> bool {
+        let groups = self.groups(block);
+        let first = groups.iter().flatten().next();
+        let is_bad = self.bad.iter().any(|bad| bad >> block & 1 == 1);
+        self.mask >> block & 1 == 1 && (is_bad || groups.iter().flatten().any(|g| Some(g) != first))
     }
 
     /// For each copy that has the block, the first copy that holds the same.
@@ -207,8 +215,8 @@ impl Engine {
         for (column, bad) in found {
             let blocks = u64::from(bad.count_ones());
             self.pool.scrub.read_errors = self.pool.scrub.read_errors.saturating_add(blocks);
-            if let Some(device) = self.pool.device_mut(column.device) {
-                device.counters.scrub_read_errors += blocks;
+            if blocks > 0 {
+                self.pool.scrub.found.entry(column.device).or_default().read_errors += blocks;
             }
             for (first, count) in super::runs(bad) {
                 let (device, device_offset) = (column.device, column.offset + offset + first * BLOCK);
@@ -249,10 +257,8 @@ impl Engine {
             for (copy, group) in groups.into_iter().enumerate() {
                 let (Some(group), Some(column)) = (group, again.columns[copy]) else { continue };
                 let suspect = right.is_some_and(|right| right != group);
-                if (suspect || right.is_none())
-                    && let Some(device) = pool.device_mut(column.device)
-                {
-                    device.counters.scrub_differences += count;
+                if suspect || right.is_none() {
+                    pool.scrub.found.entry(column.device).or_default().differences += count;
                 }
                 let offset = column.offset + again.offset + first * BLOCK;
                 copies.push(ScrubCopy { device: column.device, offset, group, suspect });
@@ -268,11 +274,15 @@ impl Engine {
 
     /// A checkpoint may have written these very pages while they were read.
     fn try_pages_again(&mut self, id: u32) {
-        self.let_go_again(id);
-        let piece = &mut self.scrub.pieces[id];
-        let again = piece.again.as_mut().expect("it looks again");
+        let again = self.scrub.pieces[id].again.as_mut().expect("it looks again");
+        let doubts = (0..BLOCKS_PER_UNIT).filter(|&block| again.doubts(block)).count() as u64;
         again.tries += 1;
-        if again.tries >= TRIES_MAX {
+        let is_last = again.tries >= TRIES_MAX;
+        self.let_go_again(id);
+        if is_last {
+            if !self.scrub.ended {
+                self.pool.scrub.undecided += doubts;
+            }
             return self.next_doubt(id);
         }
         self.look_again(id);

@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 
 use super::{Engine, Home, Lane, Round, TURN, Table};
 use crate::ChunkType;
-use crate::scrub::{MEMORY, PIECE_MAX, ROUND_MAX, WINDOW};
+use crate::chunk::Column;
+use crate::scrub::{MEMORY, PIECE_MAX, Place, ROUND_MAX, WINDOW};
 use crate::units::{ChunkId, DeviceId, UNIT, VolumeId, round_down};
 use crate::volume::{LEAF, Shape};
 
@@ -23,29 +24,31 @@ impl Engine {
     /// when none is left.
     pub(super) fn begin_round(&mut self) -> bool {
         let scrub = &self.pool.scrub;
-        let mut left: BTreeMap<DeviceId, VecDeque<(ChunkId, u32)>> = BTreeMap::new();
+        let mut left: BTreeMap<DeviceId, Vec<(u64, ChunkId, u32)>> = BTreeMap::new();
         let mut copies = 1;
         for chunk in self.pool.chunks().filter(|c| c.id.0 < scrub.end && c.profile.carries_data() && !c.closing) {
-            let Some(lead) = chunk.columns.first().map(|c| c.device) else { continue };
+            let Some(&Column { device: lead, offset: start }) = chunk.columns.first() else { continue };
             let units = (chunk.length / UNIT) as u32;
-            let is_done = |place: &crate::scrub::Place| (place.chunk, place.unit) >= (chunk.id, units);
-            if !scrub.places.get(&lead).is_some_and(is_done) {
-                left.entry(lead).or_default().push_back((chunk.id, units));
+            if scrub.places.get(&lead).is_none_or(|&place| place < Place { start, unit: units }) {
+                left.entry(lead).or_default().push((start, chunk.id, units));
                 copies = copies.max(chunk.profile.facts().copies as u64);
             }
         }
         if left.is_empty() {
             return false;
         }
+        // Ids are in order of allocation, which is that of places only until the first chunk comes back.
+        left.values_mut().for_each(|chunks| chunks.sort_unstable());
+        let mut left: BTreeMap<DeviceId, VecDeque<_>> = left.into_iter().map(|(id, list)| (id, list.into())).collect();
         let new = |&device: &DeviceId| Lane { device, tables: VecDeque::new(), at: 0, out: VecDeque::new(), end: None };
         let mut lanes: Vec<Lane> = left.keys().map(new).collect();
         let mut seats = BTreeMap::new();
         let (mut room, mut maps) = (ROUND_MAX, false);
         while room > 0 && left.values().any(|chunks| !chunks.is_empty()) {
             for ((i, lane), chunks) in lanes.iter_mut().enumerate().zip(left.values_mut()) {
-                let Some((chunk, units)) = chunks.pop_front().filter(|_| room > 0) else { continue };
+                let Some((start, chunk, units)) = chunks.pop_front().filter(|_| room > 0) else { continue };
                 if lane.tables.is_empty() {
-                    let place = scrub.places.get(&lane.device).filter(|place| place.chunk == chunk);
+                    let place = scrub.places.get(&lane.device).filter(|place| place.start == start);
                     lane.at = place.map_or(0, |place| place.unit);
                 }
                 room = room.saturating_sub(u64::from(units));
@@ -53,7 +56,7 @@ impl Engine {
                 let is_system = self.pool.chunk(chunk).is_none_or(|c| c.kind == ChunkType::System);
                 maps |= !is_system;
                 let owners = if is_system { Vec::new() } else { vec![Home::default(); units as usize] };
-                lane.tables.push_back(Table { chunk, units, owners });
+                lane.tables.push_back(Table { chunk, start, units, owners });
             }
         }
         let share = MEMORY / (copies * (lanes.len() * WINDOW) as u64);

@@ -77,8 +77,9 @@ impl Engine {
             }
             at += 1;
         }
-        let (id, copies) = (table.chunk, chunk.map_or(0, |c| c.profile.facts().copies as u64));
-        let end = Place { chunk: id, unit: table.units };
+        let (id, start) = (table.chunk, table.start);
+        let copies = chunk.map_or(0, |c| c.profile.facts().copies as u64);
+        let end = Place { start, unit: table.units };
         let is_over = chunk.is_none() || at >= table.units;
         let lane = &mut self.scrub.round.as_mut()?.lanes[lane_id];
         lane.at = at;
@@ -93,6 +94,7 @@ impl Engine {
         Some(Piece {
             lane: lane_id,
             chunk: id,
+            start,
             first,
             from,
             len: end - from,

@@ -11,8 +11,10 @@
 //! volumes, disks are read in order of place. The first look takes no lock, so it may see a write on one copy and not
 //! yet on the other; the second look sees none.
 //!
-//! A *lane* is the chunks that begin on one device, in order of their ids. Lanes go forward side by side, so that every
-//! device has something to do; each has its [`Place`], and places are what a restart needs.
+//! A *lane* is the chunks that begin on one device, in order of their place on it. Other copies of them are read in the
+//! same turn, wherever they are: where the allocator placed both in one order, as it does in a pool that grows, they come
+//! in order too. Lanes go forward side by side, so that every device has something to do; each has its [`Place`], and
+//! places are what a restart needs.
 //!
 //! The pool's own pages are units of system chunks: which pages count is known from the last checkpoint. The ring of the
 //! log and the superblocks are left out. They are rewritten all the time, and whoever reads them checks each copy.
@@ -28,7 +30,7 @@ use alloc::vec::Vec;
 use super::Engine;
 use crate::meta::record::Record;
 use crate::request::{Copy, Event, Output};
-use crate::scrub::{Place, SAVE_NS, State, TOLD_MAX};
+use crate::scrub::{Place, SAVE_NS, Scrub, State, TOLD_MAX};
 use crate::slab::Slab;
 use crate::units::{BufId, BufRange, ChunkId, DeviceId, Instant, KIB, VolumeId};
 
@@ -105,6 +107,8 @@ struct Lane {
 /// Who owns the units of a chunk; nothing for system chunks, whose pages are known otherwise.
 struct Table {
     chunk: ChunkId,
+    /// Where it begins on the lane's device.
+    start: u64,
     units: u32,
     owners: Vec<Home>,
 }
@@ -129,6 +133,8 @@ impl Home {
 struct Piece {
     lane: usize,
     chunk: ChunkId,
+    /// Where the chunk begins on the lane's device.
+    start: u64,
     first: u32,
     units: Vec<Unit>,
     /// First byte within the chunk, and bytes: from the first written block to the last one.
@@ -252,7 +258,7 @@ impl Engine {
             let piece = work.pieces.remove(id);
             if !work.ended {
                 pool.scrub.done = pool.scrub.done.saturating_add(piece.bytes);
-                let place = Place { chunk: piece.chunk, unit: piece.first + piece.units.len() as u32 };
+                let place = Place { start: piece.start, unit: piece.first + piece.units.len() as u32 };
                 pool.scrub.places.insert(lane.device, place);
             }
         }
@@ -297,10 +303,10 @@ impl Engine {
         let scrub = &mut self.pool.scrub;
         (scrub.state, scrub.ended, scrub.total) = (State::Finished, ended, scrub.done);
         scrub.places.clear();
-        let (differences, read_errors, unread) = (scrub.differences, scrub.read_errors, scrub.unread);
+        let Scrub { differences, read_errors, unread, undecided, .. } = *scrub;
         self.save_scrub();
         self.scrub.since = None;
-        self.outputs.push_back(Output::Event(Event::ScrubFinished { differences, read_errors, unread }));
+        self.outputs.push_back(Output::Event(Event::ScrubFinished { differences, read_errors, unread, undecided }));
     }
 
     /// Seconds since 1970; 0 when nobody told.

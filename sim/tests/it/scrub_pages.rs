@@ -1,0 +1,132 @@
+//! A scrub and the pool's own records, which checkpoints write beside it.
+
+use braid_core::ChunkType;
+use braid_core::Profile;
+use braid_core::chunk::Column;
+use braid_core::control::Command;
+use braid_core::request::{Content, DeviceOp, Event};
+use braid_core::scrub::State;
+use braid_core::units::BLOCK;
+use braid_sim::World;
+use braid_sim::fault::{Fault, Trouble};
+
+use crate::scrub::{WRITE, fill, finish, pool, scrub, state};
+
+#[test]
+fn pages_of_the_pool_are_compared() {
+    let (mut world, v) = pool(2, Profile::Raid1, Profile::Raid1);
+    fill(&mut world, v);
+    world.control(Command::Checkpoint).unwrap();
+    world.run_until_quiet();
+    let sb = world.superblocks().remove(0);
+    let page = sb.root[0].0;
+    let chunk = world.engine().pool().chunks().find(|c| u64::from(c.id.0) == page >> 24).unwrap().clone();
+    assert_eq!(chunk.kind, ChunkType::System);
+    let offset = (page & 0xff_ffff) * 4096;
+    world.disks[1].corrupt(chunk.columns[1].offset + offset + 3000, 1);
+    let found = scrub(&mut world);
+    // Both ends of the scrub are records, yet the root stays where it was: nothing asked for a checkpoint.
+    let Event::ScrubDifference { volume: None, offset: at, len: BLOCK, copies, .. } = &found[0] else {
+        panic!("{found:?}")
+    };
+    assert_eq!((*at, found.len()), (offset, 2));
+    assert_eq!(copies[1].offset, chunk.columns[1].offset + offset);
+}
+
+/// Pages that differ, and a checkpoint that comes between each time they are looked at: not judged, but counted.
+#[test]
+fn pages_that_checkpoints_always_come_between_are_undecided() {
+    let (mut world, v) = pool(2, Profile::Raid1, Profile::Raid1);
+    fill(&mut world, v);
+    world.control(Command::Checkpoint).unwrap();
+    world.run_until_quiet();
+    // Every block that was ever a page, on one copy; leaves that nothing changes any more stay where they are.
+    let system: Vec<_> = world.engine().pool().chunks().filter(|c| c.kind == ChunkType::System).cloned().collect();
+    let superblock = world.superblocks().remove(0);
+    let root: Vec<_> = superblock.root.iter().map(|(page, _)| (page >> 24, (page & 0xff_ffff) * BLOCK)).collect();
+    for chunk in &system {
+        let log = if chunk.id == superblock.system[0].id { u64::from(superblock.log_blocks) * BLOCK } else { 0 };
+        let Column { device, offset } = chunk.columns[1];
+        let disk = &mut world.disks[device.index() - 1];
+        for at in (log..chunk.stripe).step_by(BLOCK as usize).filter(|at| !root.contains(&(chunk.id.0.into(), *at))) {
+            if disk.read_bytes(offset + at, BLOCK).iter().any(|b| *b != 0) {
+                // In the last sector, which is empty: the simulator sees nothing of where a full one differs.
+                disk.corrupt(offset + at + BLOCK - 1, 1);
+            }
+        }
+    }
+    let outcome = |w: &World| {
+        let scrub = w.engine().report().scrub.scrub;
+        (scrub.differences, scrub.undecided)
+    };
+    scrub(&mut world);
+    let (pages, none) = outcome(&world);
+    assert!(pages > 30 && none == 0, "{pages} leaves");
+
+    world.keep_dispatched = true;
+    world.command(Command::ScrubStart);
+    world.drain();
+    while state(&world) == State::Running {
+        let is_page = |d: &braid_core::request::Dispatch| {
+            let inside = |c: &Column, stripe| c.device == d.device && (c.offset..c.offset + stripe).contains(&d.offset);
+            d.op == DeviceOp::Read && system.iter().any(|s| s.columns.iter().any(|c| inside(c, s.stripe)))
+        };
+        // One begins while each look is under way, and is over before the next one.
+        if world.dispatched.drain(..).any(|d| is_page(&d)) {
+            world.command(Command::Checkpoint);
+            world.drain();
+        }
+        world.step();
+    }
+    assert_eq!(outcome(&world), (0, pages));
+    world.run_until_quiet();
+    // Left in peace, they are judged.
+    scrub(&mut world);
+    assert_eq!(outcome(&world), (pages, 0));
+}
+
+#[test]
+fn checkpoints_beside_a_scrub_make_no_difference() {
+    let (mut world, v) = pool(2, Profile::Raid1, Profile::Raid1);
+    fill(&mut world, v);
+    // One copy of each page is written long before the other.
+    let since = world.now();
+    world.faults.0.push(Fault { device: 2, trouble: Trouble::Slow { since, until: u64::MAX, factor: 10 } });
+    world.keep_dispatched = true;
+    let (mut scrubs, mut round) = (0, 0);
+    let mut checkpoint = world.command(Command::Checkpoint);
+    while scrubs < 150 {
+        // One checkpoint after the other, and every leaf changes, so that pages change their owners.
+        if world.outstanding() == 0 && world.done.iter().any(|d| d.0 == checkpoint) {
+            round += 1;
+            for leaf in 1..=40 {
+                world.submit(0, v, WRITE, (leaf << 33) + round % 16 * BLOCK, BLOCK, Content::Unsaid);
+            }
+            checkpoint = world.command(Command::Checkpoint);
+            world.done.clear();
+        }
+        if world.rng.percent(2) && state(&world) != State::Running {
+            scrubs += 1;
+            world.command(Command::ScrubStart);
+        }
+        world.step();
+    }
+    finish(&mut world);
+    world.run_until_answered();
+    let found = world.events.iter().find(|e| matches!(e, Event::ScrubDifference { .. } | Event::ScrubReadError { .. }));
+    assert_eq!(found, None);
+    // They were looked at twice: block by block, among pages.
+    let system: Vec<_> = world.engine().pool().chunks().filter(|c| c.kind == ChunkType::System).cloned().collect();
+    let is_page = |d: &braid_core::request::Dispatch| {
+        let column = |c: &braid_core::chunk::Chunk| {
+            c.columns
+                .iter()
+                .any(|col| col.device == d.device && (col.offset..col.offset + c.stripe).contains(&d.offset))
+        };
+        d.op == DeviceOp::Read && system.iter().any(column)
+    };
+    let count = world.dispatched.iter().filter(|d| is_page(d)).count();
+    assert!(count > 2 * scrubs + 20, "{count} reads of pages in {scrubs} scrubs: nothing was looked at twice");
+    world.run_until_quiet();
+    world.check_quiet(true);
+}
