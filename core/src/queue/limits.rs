@@ -308,7 +308,8 @@ impl QueueSettings {
     /// ```
     ///
     /// Without knowledge of the pool, or when somebody waits for all of it, the maximum. Integer arithmetic as in the
-    /// source: it rounds down.
+    /// source: it rounds down. One thing is ours: with a minimum of 0 it is 1 at least, since what nobody waits for
+    /// has to end, too.
     #[must_use]
     pub fn async_write_max(&self, dirty: Option<Dirty>) -> u32 {
         let ClassLimits { min, max } = self.class(Class::AsyncWrite);
@@ -316,12 +317,13 @@ impl QueueSettings {
         let at = |percent: u8| u128::from(limit) * u128::from(percent) / 100;
         let (low, high) = (at(self.async_write_min_dirty_percent), at(self.async_write_max_dirty_percent));
         let bytes = u128::from(bytes);
-        if bytes >= high {
+        let ramp = if bytes >= high {
             max
         } else if bytes < low {
             min
         } else {
             ((bytes - low) * u128::from(max - min) / (high - low)) as u32 + min
-        }
+        };
+        ramp.max(1)
     }
 }

@@ -197,3 +197,23 @@ fn the_fuller_the_log_the_more_of_a_checkpoint_goes_at_once() {
         assert_eq!(peak(("90", "95"), true), 64, "{scheduler}: somebody waits for all of it");
     }
 }
+
+/// With a minimum of nothing and a log that is nearly empty, a checkpoint that nobody waits for goes on all the same.
+#[test]
+fn a_checkpoint_without_a_minimum_ends() {
+    for scheduler in ["braid", "zfs-2.0.1", "zfs-before"] {
+        let dirty = [("async_write_active_min_dirty_percent", "90"), ("async_write_active_max_dirty_percent", "95")];
+        let set = [("scheduler", scheduler), ("async_write_min_active", "0"), dirty[0], dirty[1]];
+        let shape = Shape { size: 2 * GIB, model: Model::NVME, class: "nvme" };
+        let mut world = World::with_pool(1, &[shape], Profile::Single, Profile::Single, &set);
+        let v = world.volume("v", 1 << 40, VolumeClass::Auto);
+        let checkpoints = |w: &World| w.engine().report().counters.checkpoints;
+        let before = checkpoints(&world);
+        let blocks = u64::from(world.superblocks()[0].log_blocks);
+        for i in 0..blocks {
+            world.run(v, WRITE, i << 17, BLOCK).unwrap();
+        }
+        finish(&mut world);
+        assert!(checkpoints(&world) > before, "{scheduler}");
+    }
+}
