@@ -25,6 +25,7 @@ COMING FROM
   zfs create -V 10G tank/v         braid create -V 10G tank/v
   btrfs filesystem usage MNT       braid filesystem usage tank  (fi us works)
   zpool scrub tank                 braid scrub tank
+  zpool wait -t scrub tank         braid wait -t scrub tank
   btrfs device stats MNT           braid device stats tank
   mdadm --detail /dev/md0          braid status tank
   lvcreate -L 10G -n v vg          braid volume create vg/v 10G";
@@ -118,6 +119,8 @@ pub(crate) enum Command {
     Set(SetArgs),
     /// Read every copy of everything and compare: start, status, pause, resume, cancel, limit
     Scrub(ScrubArgs),
+    /// Wait until what a pool does in the background is done
+    Wait(WaitArgs),
     /// Give properties their defaults back
     Inherit(InheritArgs),
     /// Members of a pool
@@ -362,6 +365,25 @@ pub(crate) struct ScrubArgs {
     /// Wait until it is done, with a bar on a terminal
     #[arg(short = 'w', long, short_alias = 'B')]
     pub(crate) wait: bool,
+}
+
+/// What a pool can do in the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Activity {
+    /// A scrub that runs; one that is paused is not waited for
+    Scrub,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+braid wait tank              until no background work is under way; a scrub is all there is in this version
+braid wait -t scrub tank     until the scrub is done; what it found: braid scrub status tank")]
+pub(crate) struct WaitArgs {
+    /// Only for these
+    #[arg(short = 't', value_name = "ACTIVITY", value_delimiter = ',')]
+    pub(crate) activities: Vec<Activity>,
+    /// A pool
+    pub(crate) pool: String,
 }
 
 #[derive(Debug, Subcommand)]

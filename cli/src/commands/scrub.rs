@@ -1,7 +1,7 @@
 //! `scrub`: reads every copy of everything and compares.
 
 use super::{Context, Outcome, print};
-use crate::args::ScrubArgs;
+use crate::args::{ScrubArgs, WaitArgs};
 use crate::render::{self, printable};
 use braid_host::control::api::*;
 use braid_host::control::size;
@@ -107,8 +107,30 @@ pub(crate) fn scrub(context: &Context, args: &ScrubArgs) -> Outcome {
     })
 }
 
+/// `wait`: as zpool has it, without a word and without a look at what was found. There is one activity, and so all of
+/// them are the one that was named.
+pub(crate) fn wait_for(context: &Context, args: &WaitArgs) -> Outcome {
+    let WaitArgs { activities: _, pool } = args;
+    let info = until_it_rests(context, pool)?;
+    if context.json {
+        print(&render::json::<ScrubStatus>(&vec![info], false));
+    }
+    Ok(0)
+}
+
 /// Until it does not run any more; exit 1 when it found something, or did not get to its end.
 fn wait(context: &Context, pool: &str) -> Outcome {
+    let info = until_it_rests(context, pool)?;
+    let fine = info.state == "finished" && info.differences == 0 && info.read_errors == 0;
+    print(&match context.json {
+        true => render::json::<ScrubStatus>(&vec![info], false),
+        false => report(&info),
+    });
+    Ok(u8::from(!fine))
+}
+
+/// Looks at the scrub until it does not run, and shows how far it is.
+fn until_it_rests(context: &Context, pool: &str) -> Result<ScrubInfo, ApiError> {
     let on_terminal = std::io::stderr().is_terminal();
     let mut told: Option<Instant> = None;
     let mut pause = Duration::from_millis(20);
@@ -134,12 +156,7 @@ fn wait(context: &Context, pool: &str) -> Outcome {
     if on_terminal {
         eprint!("\r\x1b[K");
     }
-    let fine = info.state == "finished" && info.differences == 0 && info.read_errors == 0;
-    print(&match context.json {
-        true => render::json::<ScrubStatus>(&vec![info], false),
-        false => report(&info),
-    });
-    Ok(u8::from(!fine))
+    Ok(info)
 }
 
 /// Tenths of a percent.

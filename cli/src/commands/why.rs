@@ -219,10 +219,10 @@ fn in_queue(device: &DeviceIo, old: Option<&DeviceIo>, settings: &Settings) -> V
         if c.waited == 0 {
             continue;
         }
-        let before = old.and_then(|q| q.left_behind_ns.get(&class));
-        let times = device.queue.left_behind_ns.get(&class).map(|now| delta::counts(now, before)).unwrap_or_default();
+        let before = old.and_then(|q| q.left_behind.get(&class));
+        let times = device.queue.left_behind.get(&class).map(|now| delta::counts(now, before)).unwrap_or_default();
         let mut reasons: Vec<(&str, u64)> =
-            times.iter().map(|(reason, ns)| (reason.as_str(), *ns)).filter(|(_, ns)| *ns > 0).collect();
+            times.iter().map(|(reason, ns)| (reason.trim_end_matches("_ns"), *ns)).filter(|(_, ns)| *ns > 0).collect();
         reasons.sort_by_key(|(_, ns)| u64::MAX - ns);
         let all: u64 = reasons.iter().map(|(_, ns)| ns).sum();
         let reason = reasons.first().map_or("unknown", |(reason, _)| reason);
@@ -333,11 +333,11 @@ mod tests {
     }
 
     fn device(class: ClassIo, reasons: &[(&str, u64)]) -> DeviceIo {
-        let reasons: BTreeMap<String, u64> = reasons.iter().map(|(name, n)| (name.to_string(), *n)).collect();
+        let reasons: BTreeMap<String, u64> = reasons.iter().map(|(name, n)| (format!("{name}_ns"), *n)).collect();
         let queue = QueueIo {
             scheduler: "braid".into(),
             classes: [("sync_read".to_string(), class)].into(),
-            left_behind_ns: [("sync_read".to_string(), reasons)].into(),
+            left_behind: [("sync_read".to_string(), reasons)].into(),
             ..QueueIo::default()
         };
         DeviceIo { id: 2, name: "sdb".into(), queue, ..DeviceIo::default() }

@@ -15,6 +15,8 @@ pub(crate) struct Mock {
     pub(crate) asked: Mutex<Vec<(String, serde_json::Value)>>,
     /// What is wrong with the pool.
     pub(crate) state: Mutex<Option<PoolState>>,
+    /// It cannot say what volumes there are.
+    pub(crate) without_volumes: bool,
 }
 
 impl Mock {
@@ -298,6 +300,9 @@ impl Service for Mock {
         change(format!("volume {}/{} of {} bytes", r.pool, r.volume, r.size_bytes), r.dry_run)
     }
     fn volume_list(&self, r: ListVolumes) -> Result<Vec<VolumeInfo>, ApiError> {
+        if self.without_volumes {
+            return Err(ApiError::failed("pool.closing", "pool tank is being closed"));
+        }
         Self::known(&r.pool)?;
         let volume = |id: u32, shares: &[&str]| VolumeInfo {
             pool: "tank".into(),

@@ -110,3 +110,43 @@ fn verbs_states_and_a_restart() {
     assert_eq!(before, after, "the result outlives the daemon");
     assert!(real.ok("status tank").contains("  scan: scrub finished at 20"));
 }
+
+/// Done is done, whatever was found; that is `scrub -w`'s to say.
+#[test]
+fn wait_waits_for_a_scrub_and_says_nothing() {
+    let real = Real::start();
+    real.tank("raid1", &[256 * MIB, 256 * MIB], 64 * MIB);
+    assert_eq!(real.ok("wait -t scrub tank"), "", "there is none to wait for");
+    fill(&real, 32 * MIB);
+    let at = find(&real, "d1.img", 3 * MIB).expect("it is there");
+    damage(&real, "d1.img", at);
+    real.ok("scrub tank");
+    assert_eq!(real.ok("wait -t scrub tank"), "");
+    assert_eq!(real.json("scrub status tank")[0]["state"].as_str(), Some("finished"));
+    real.ok("scrub tank");
+    assert_eq!(real.json("wait tank")[0]["state"].as_str(), Some("finished"));
+    assert_eq!(real.braid("wait -t scrub nopool").code, 4);
+    let run = real.braid("wait -t resilver tank");
+    assert!(run.code == 2 && run.err.contains("scrub"), "{run:?}");
+}
+
+#[test]
+fn a_limit_says_where_it_does_nothing() {
+    let real = Real::start();
+    real.tank("raid1", &[256 * MIB, 256 * MIB], 64 * MIB);
+    assert!(!real.ok("scrub limit tank 2").contains("it does nothing"));
+    real.ok("device set tank 2 scrub_max_active=1");
+    for _ in 0..2 {
+        let text = real.ok("scrub limit tank 3");
+        assert!(text.contains("it does nothing on device 2, which has scrub_max_active=1 of its own"), "{text}");
+        assert!(!text.contains("device 1"), "{text}");
+    }
+    assert!(!real.ok("scrub limit tank 1").contains("it does nothing"), "they say the same");
+    real.ok("inherit scrub_max_active tank 2");
+    real.ok("set scheduler=deadline tank");
+    let text = real.ok("scrub limit tank 2");
+    for device in [1, 2] {
+        let sentence = format!("it does nothing on device {device}: the scheduler deadline knows no classes");
+        assert!(text.contains(&sentence), "{text}");
+    }
+}

@@ -1,6 +1,7 @@
 //! Seeing it, on a real daemon: `iostat -l -q -w -r`, `why`, `/metrics`, and the settings of queues.
 
 use crate::exposition::Page;
+use crate::mock::Mock;
 use crate::real::Real;
 use braid_core::queue::config;
 use braid_host::control::api::{DeviceStatus, IoSnapshot, PoolIo};
@@ -216,11 +217,14 @@ fn why_says_where_and_what_to_turn_or_that_nothing_waited() {
     real.refuses("why nopool", 4, &["no open pool named nopool"]);
     real.refuses("why tank/nothing", 4, &["no volume nothing"]);
     real.refuses("why -i 0 tank", 2, &["not an interval"]);
-    // A scheduler that does not count says so.
+    // Those of OpenZFS say it too; one that does not says that.
     real.ok("set scheduler=zfs-2.0.1 tank");
     load(&real, 200);
     let text = real.ok("why tank");
-    assert!(text.contains("the scheduler zfs-2.0.1 does not"), "{text}");
+    assert!(text.contains("because the class had its maximum on the device (sync_read_max_active 1, pool)"), "{text}");
+    real.ok("set scheduler=none tank");
+    let text = real.ok("why tank");
+    assert!(text.contains("the scheduler none does not"), "{text}");
 }
 
 /// Name, value and source of what `get queue` says of a target.
@@ -307,5 +311,19 @@ fn settings_of_queues_come_from_default_pool_or_member_and_outlive_the_daemon() 
         let before = (queue(&real, "tank"), queue(&real, "tank 2"));
         real.refuses(line, code, &[said]);
         assert_eq!((queue(&real, "tank"), queue(&real, "tank 2")), before, "{line}: all or none");
+    }
+}
+
+/// A scraper gets what there is, and is told what is not.
+#[test]
+fn metrics_without_one_part_have_the_rest() {
+    for without_volumes in [false, true] {
+        let page = metrics::page(&Mock { without_volumes, ..Mock::default() });
+        let page = Page::parse(&page).unwrap_or_else(|e| panic!("{e}"));
+        let had = |part: &str| page.value("braid_scrape_success", &[("part", part)]);
+        let volumes = if without_volumes { 0.0 } else { 1.0 };
+        assert_eq!(["iostat", "pools", "devices"].map(had), [Some(1.0); 3]);
+        assert_eq!(had("volumes"), Some(volumes));
+        assert_eq!(page.value("braid_pool_state", &[("pool", "tank"), ("state", "ONLINE")]), Some(1.0));
     }
 }

@@ -96,7 +96,7 @@ mod tests {
         }
         let read = |at: u64, len: u64| disk[at as usize..][..len as usize].to_vec();
         let slots = SLOTS.map(|at| read(at, SUPERBLOCK_SIZE));
-        let superblock = newest([&slots[0], &slots[1]]).ok().expect("just made");
+        let Ok(superblock) = newest([&slots[0], &slots[1]]) else { panic!("just made") };
         let mut assembly = Assembly::new(vec![superblock], BOOT).expect("one disk is all");
         loop {
             match assembly.step() {

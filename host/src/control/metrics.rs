@@ -29,13 +29,32 @@ const LATENCY: std::ops::RangeInclusive<usize> = 10..=34;
 /// Buckets of sizes that are shown: up to 512 B, …, up to 32 MiB.
 const SIZE: std::ops::RangeInclusive<usize> = 9..=25;
 
-/// The whole page.
-pub fn page(service: &dyn Service) -> Result<String, ApiError> {
-    let snapshot = service.iostat(IoStat { pool: None, histograms: true })?;
-    let pools = service.list(ListPools::default())?;
-    let volumes = service.volume_list(ListVolumes::default())?;
-    let devices = service.device_list(ListDevices::default())?;
-    Ok(text(&snapshot, &pools, &volumes, &devices))
+/// The whole page. What cannot be had now is left out of it, and `braid_scrape_success` says so.
+pub fn page(service: &dyn Service) -> String {
+    let mut parts = Parts::default();
+    let snapshot = parts.take("iostat", service.iostat(IoStat { pool: None, histograms: true }));
+    let pools = parts.take("pools", service.list(ListPools::default()));
+    let volumes = parts.take("volumes", service.volume_list(ListVolumes::default()));
+    let devices = parts.take("devices", service.device_list(ListDevices::default()));
+    text(&snapshot, &pools, &volumes, &devices) + &parts.0.text
+}
+
+/// Which questions were answered.
+struct Parts(Page);
+
+impl Default for Parts {
+    fn default() -> Parts {
+        let mut page = Page::default();
+        page.family("braid_scrape_success", "gauge", "1 if this part of the page could be had, 0 if it is left out.");
+        Parts(page)
+    }
+}
+
+impl Parts {
+    fn take<T: Default>(&mut self, part: &str, answer: Result<T, ApiError>) -> T {
+        self.0.sample("braid_scrape_success", &[("part", part)], u8::from(answer.is_ok()));
+        answer.unwrap_or_default()
+    }
 }
 
 /// The page of these answers.
@@ -319,7 +338,8 @@ fn of_queues(page: &mut Page, snapshot: &IoSnapshot) {
     let none = BTreeMap::new();
     for (pool, id, d) in &all {
         for class in d.queue.classes.keys() {
-            for (reason, ns) in d.queue.left_behind_ns.get(class).unwrap_or(&none) {
+            for (reason, ns) in d.queue.left_behind.get(class).unwrap_or(&none) {
+                let reason = reason.trim_end_matches("_ns");
                 let labels = [("pool", *pool), ("device", id), ("class", class), ("reason", reason)];
                 page.sample("braid_queue_left_behind_seconds_total", &labels, seconds(*ns));
             }

@@ -293,8 +293,7 @@ fn object_of(query: BTreeMap<String, String>) -> Vec<u8> {
 
 async fn metrics(State(service): State<Shared>) -> Response {
     match tokio::task::spawn_blocking(move || super::metrics::page(&*service)).await {
-        Ok(Ok(text)) => ([(header::CONTENT_TYPE, super::metrics::CONTENT_TYPE)], text).into_response(),
-        Ok(Err(error)) => fail(error),
+        Ok(text) => ([(header::CONTENT_TYPE, super::metrics::CONTENT_TYPE)], text).into_response(),
         Err(_) => fail(ApiError::failed("daemon.bug", "the daemon failed inside while answering metrics")),
     }
 }

@@ -3,7 +3,8 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use braid_core::control::{Command, Done};
-use braid_core::report::PoolReport;
+use braid_core::queue::config::Source;
+use braid_core::report::{DeviceReport, PoolReport};
 use braid_core::request::{Event, ScrubCopy};
 use braid_core::scrub::State;
 use braid_core::units::DeviceId;
@@ -37,15 +38,44 @@ impl Daemon {
             "object.not_found" if request.action != ScrubAction::Limit => ApiError { code: "scrub.none".into(), ..e },
             _ => e,
         })?;
-        let mut notes = Vec::new();
+        let mut notes = match &request.limit {
+            Some(limit) if request.action == ScrubAction::Limit => without_limit(&pool.report()?, limit.trim()),
+            _ => Vec::new(),
+        };
         match done {
-            Done::Unchanged => return Ok(Change::unchanged(what)),
+            Done::Unchanged => return Ok(Change { notes, ..Change::unchanged(what) }),
             Done::Adjusted(note) => notes.push(note),
             _ => {}
         }
         self.events.tell(Severity::Info, Some(name), "scrub.changed", what.clone());
         Ok(Change { notes, ..Change::done(what) })
     }
+}
+
+/// Members that a limit set for the pool does nothing to, one sentence each.
+fn without_limit(report: &PoolReport, limit: &str) -> Vec<String> {
+    let note = |device: &DeviceReport| {
+        let (id, pool) = (device.id, &report.name);
+        let of = |name: &str| device.queue.settings.iter().find(|(known, ..)| *known == name);
+        let (_, scheduler, said_by) = of("scheduler")?;
+        let (_, own, source) = of("scrub_max_active")?;
+        if matches!(scheduler.as_str(), "none" | "deadline") {
+            let inherit = match said_by {
+                Source::Device => format!("braid device set {pool} {id} scheduler=braid"),
+                Source::Pool | Source::Default => format!("braid set scheduler=braid {pool}"),
+            };
+            return Some(format!(
+                "it does nothing on device {id}: the scheduler {scheduler} knows no classes; for one that does: {inherit}"
+            ));
+        }
+        (*source == Source::Device && own != limit).then(|| {
+            format!(
+                "it does nothing on device {id}, which has scrub_max_active={own} of its own; to take that away: braid \
+                 inherit scrub_max_active {pool} {id}"
+            )
+        })
+    };
+    report.devices.iter().filter_map(note).collect()
 }
 
 /// The last scrub of a pool.

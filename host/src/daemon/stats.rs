@@ -94,15 +94,15 @@ fn queue(queue: &QueueReport, histograms: bool) -> QueueIo {
     let scheduler = queue.settings.iter().find(|(name, ..)| *name == "scheduler");
     let all = Class::ALL.into_iter().map(|class| (class, &queue.stats.classes[class.index()]));
     let used = all.filter(|(_, stats)| **stats != ClassStats::default());
-    let mut left_behind_ns: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+    let mut left_behind: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
     for (class, reason, ns) in &queue.left_behind {
-        left_behind_ns.entry(class.name().into()).or_default().insert((*reason).into(), *ns);
+        left_behind.entry(class.name().into()).or_default().insert(format!("{reason}_ns"), *ns);
     }
     QueueIo {
         scheduler: scheduler.map(|(_, value, _)| value.clone()).unwrap_or_default(),
         classes: used.map(|(class, stats)| (class.name().to_string(), one_class(stats, histograms))).collect(),
         reasons: queue.reasons.iter().map(|(name, n)| ((*name).to_string(), *n)).collect(),
-        left_behind_ns,
+        left_behind,
     }
 }
 

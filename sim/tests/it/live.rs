@@ -178,7 +178,7 @@ fn peak_of_a_checkpoint(scheduler: &str, percents: (&str, &str), on_demand: bool
     // Each change that is answered fills a block of the log.
     for i in 0..blocks {
         if !is_over(&world) {
-            world.run(v, WRITE, (i % 300 << 30) + (1 + i / 300) * BLOCK, BLOCK).unwrap();
+            world.run(v, WRITE, ((i % 300) << 30) + (1 + i / 300) * BLOCK, BLOCK).unwrap();
         }
     }
     assert!(is_over(&world));

@@ -208,9 +208,9 @@ pub struct QueueIo {
     pub classes: BTreeMap<String, ClassIo>,
     /// What the scheduler did, since it took over: these alone may fall back to zero.
     pub reasons: BTreeMap<String, u64>,
-    /// By class and reason: for how long somebody of the class was left behind for it. `none` and `deadline` do not say;
-    /// since the scheduler took over.
-    pub left_behind_ns: BTreeMap<String, BTreeMap<String, u64>>,
+    /// By class and reason, with the unit `_ns` behind its name: for how long somebody of the class was left behind for
+    /// it, since the scheduler took over. `none` and `deadline` do not say.
+    pub left_behind: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
 /// One class of I/Os of one member. Everything but `commands` and `size_after` counts I/Os as they were before merging.
