@@ -5,6 +5,7 @@ mod background;
 mod damage;
 mod full;
 mod queues;
+mod reads_beside_scrub;
 mod scenarios;
 mod scrub;
 
