@@ -2,13 +2,16 @@
 
 use alloc::collections::BTreeMap;
 
-use crate::units::{DeviceId, MIB};
+use crate::units::{DeviceId, KIB, MIB};
 
 /// Places that a record holds; lanes beyond begin anew after a restart.
 pub const PLACES_MAX: usize = 256;
 
 /// Longest piece: what one command of a rotating disk should be at least to pay for its seek.
 pub const PIECE_MAX: u64 = MIB;
+/// Longest I/O of a piece. Queues join neighbours again as far as is good for their device; what is longer than that from
+/// the beginning they could not cut, and whoever comes behind it would wait.
+pub const PART_MAX: u64 = 128 * KIB;
 /// Units that a round gathers at most, and one chunk more: 64 GiB of content, 8 bytes each.
 pub const ROUND_MAX: u64 = 1 << 20;
 /// Pieces under way a lane: enough that its device has the next one when one is done.

@@ -3,13 +3,15 @@
 //! | file | published |
 //! |---|---|
 //! | `dm_stripe.rs` | map calls of a striped device before and after requests could grow over pages, 2011 |
+//! | `zfs_scrub.rs` | random reads beside a scrub before and after OpenZFS held its background work back, 2020 |
 
 mod dm_stripe;
+mod zfs_scrub;
 
 use crate::table::Table;
 
 /// All of them, in the order of publication's subjects.
-pub const ALL: &[Table] = &[dm_stripe::TABLE];
+pub const ALL: &[Table] = &[dm_stripe::TABLE, zfs_scrub::TABLE];
 
 /// The table of that name.
 pub fn find(name: &str) -> Option<&'static Table> {

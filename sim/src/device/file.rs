@@ -26,11 +26,13 @@ use toml::{Table, Value};
 use super::{BusNumbers, Flash, Hdd, Kind, Model, Network, Number};
 
 /// What comes with the crate.
-const SHIPPED: [(&str, &str); 6] = [
+const SHIPPED: [(&str, &str); 8] = [
     ("nvme", include_str!("../../models/nvme.toml")),
     ("sata-ssd", include_str!("../../models/sata-ssd.toml")),
     ("hdd", include_str!("../../models/hdd.toml")),
     ("hdd-5400", include_str!("../../models/hdd-5400.toml")),
+    ("hdd-14t", include_str!("../../models/hdd-14t.toml")),
+    ("sas-ssd", include_str!("../../models/sas-ssd.toml")),
     ("rbd", include_str!("../../models/rbd.toml")),
     ("ceph-one-node", include_str!("../../models/ceph-one-node.toml")),
 ];

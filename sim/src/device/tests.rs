@@ -295,6 +295,25 @@ fn a_stream_passes_over_a_random_read_up_to_the_bound() {
     assert!(longest < 60 * MS, "{longest}");
 }
 
+/// Who comes behind a stream waits until its read-ahead is full: so many percent of the stream, up to a limit.
+#[test]
+fn what_is_read_ahead_grows_with_the_stream() {
+    let mut model = shipped("hdd");
+    model.set("stream_ahead_percent", 50, "test").unwrap();
+    model.set("stream_ahead_kib", 32 << 10, "test").unwrap();
+    for (stream_mib, ahead_mib) in [(1, 1), (16, 8), (32, 16), (64, 32), (256, 32)] {
+        let mut timing = Timing::new(&model, TB, 1);
+        let mut now = 0;
+        for i in 0..stream_mib {
+            now += alone(&mut timing, now, DeviceOp::Read, i * MIB, MIB);
+        }
+        let waited = alone(&mut timing, now, DeviceOp::Read, TB / 2, 4 * KIB);
+        // 205,078 KiB/s outside; then a seek and a turn at most.
+        let (fills, moves) = (ahead_mib * 1024 * SECOND / 205_078, 26 * MS);
+        assert!((fills..fills + moves).contains(&waited), "{stream_mib} MiB: {waited} ns");
+    }
+}
+
 #[test]
 fn a_slow_reader_is_answered_from_the_read_ahead() {
     let mut timing = Timing::new(&shipped("hdd"), TB, 1);

@@ -36,6 +36,7 @@ pub fn run(setup: &Setup, jobs: &[Job], seed: u64) -> Result<Outcome, String> {
     if setup.scrub {
         run.world.command(Command::ScrubStart);
         run.world.drain();
+        run.plan_rest();
     }
     let stop = run.finish();
     Ok(run.outcome(&before, stop))
@@ -56,6 +57,8 @@ struct Group {
 enum Event {
     Wake(usize),
     HandOver(Group),
+    /// The scrub rests, or goes on.
+    Scrub(Command),
 }
 
 /// A request on its way.
@@ -179,6 +182,25 @@ impl<'a> Run<'a> {
         match self.events.remove(&order).expect("it was planned") {
             Event::Wake(client) => self.go_on(client),
             Event::HandOver(group) => self.hand_over(group),
+            Event::Scrub(command) => self.rest(command),
+        }
+    }
+
+    fn plan_rest(&mut self) {
+        if let Some((works_ns, _)) = self.setup.scrub_rests {
+            self.plan(self.world.now() + works_ns, Event::Scrub(Command::ScrubPause));
+        }
+    }
+
+    fn rest(&mut self, command: Command) {
+        let goes_on = matches!(command, Command::ScrubResume);
+        self.world.command(command);
+        self.world.drain();
+        match self.setup.scrub_rests {
+            Some((_, rests_ns)) if !goes_on => {
+                self.plan(self.world.now() + rests_ns, Event::Scrub(Command::ScrubResume));
+            }
+            _ => self.plan_rest(),
         }
     }
 

@@ -82,6 +82,8 @@ pub struct Setup {
     pub stream_window: Option<u64>,
     /// A scrub runs meanwhile.
     pub scrub: bool,
+    /// It runs for so many ns and rests for so many, in turn, as one that is a part of transaction groups.
+    pub scrub_rests: Option<(u64, u64)>,
     /// Longest run, in virtual ns.
     pub limit_ns: u64,
 }
@@ -102,6 +104,7 @@ impl Setup {
             cpus: 0,
             stream_window: None,
             scrub: false,
+            scrub_rests: None,
             limit_ns: LIMIT_NS,
         }
     }

@@ -6,6 +6,7 @@ mod damage;
 mod full;
 mod live;
 mod queues;
+mod reads_beside_scrub;
 mod scenarios;
 mod scrub;
 mod scrub_pages;

@@ -164,7 +164,14 @@ fn what_cannot_be_read_is_told_block_by_block() {
 
 #[test]
 fn every_copy_is_read_in_order_and_commands_are_long() {
-    let (mut world, v) = pool(2, Profile::Raid1, Profile::Raid1);
+    for (model, class, longest) in [("hdd", "hdd", 512 * KIB), ("sata-ssd", "ssd", 128 * KIB)] {
+        let shape = Shape { size: 160 * MIB, model: Model::shipped(model).expect("it comes with the crate"), class };
+        commands_of_a_scrub(World::with_pool(1, &vec![shape; 2], Profile::Raid1, Profile::Raid1, &[]), longest);
+    }
+}
+
+fn commands_of_a_scrub(mut world: World, longest: u64) {
+    let v = world.volume("v", 1 << 40, VolumeClass::Auto);
     fill(&mut world, v);
     world.run_until_quiet();
     world.keep_dispatched = true;
@@ -180,7 +187,8 @@ fn every_copy_is_read_in_order_and_commands_are_long() {
             .map(|d| (d.offset, d.len))
             .collect();
         assert!(reads.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0), "{reads:?}");
-        let long: u64 = reads.iter().map(|r| r.1).filter(|len| *len >= MIB).sum();
+        assert!(reads.iter().all(|r| r.1 <= longest), "{reads:?}");
+        let long: u64 = reads.iter().map(|r| r.1).filter(|len| *len == longest).sum();
         assert!(long >= 23 * MIB, "{reads:?}");
     }
 }

@@ -7,7 +7,7 @@ use crate::ChunkType;
 use crate::profile::slice;
 use crate::queue::{Io, Owner};
 use crate::request::{DeviceOp, IoError, Output};
-use crate::scrub::{PIECE_MAX, Place, WINDOW};
+use crate::scrub::{PART_MAX, Place, WINDOW};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, ChunkId, UNIT};
 
 impl Engine {
@@ -121,7 +121,7 @@ impl Engine {
         let mut done = 0;
         while done < len {
             let c = self.pool.chunk(chunk).expect("just looked at");
-            let part = slice(c.profile, c.columns.len(), from + done, len - done);
+            let part = slice(c.profile, c.columns.len(), from + done, (len - done).min(PART_MAX));
             let mut columns = [None; COPIES_MAX];
             for (place, column) in columns.iter_mut().zip(&c.columns[part.first..part.first + part.copies]) {
                 *place = Some(*column);
@@ -141,9 +141,7 @@ impl Engine {
                 piece.pending += 1;
                 let offset = column.offset + part.offset;
                 let io = Io::new(Owner::Scrub(id), DeviceOp::Read, column.device, offset, part.len, self.now);
-                // Long enough: four of them in one command would come back together and leave the device idle.
-                let no_merge = part.len >= PIECE_MAX;
-                self.issue(Io { buf: range(buf, done, part.len), no_merge, ..io });
+                self.issue(Io { buf: range(buf, done, part.len), ..io });
             }
             done += part.len;
         }

@@ -19,6 +19,11 @@
 //! costs little: where both want the same place at the same time, one command more. For the same reason only a
 //! command of its own class in flight makes a request a run.
 //!
+//! **Background work in short commands.** What a client sends in one batch it waits for together; nobody waits for the
+//! end of a scrub's window. Joined into one command all of it would come back at once and leave the device idle, and
+//! who arrives meanwhile would wait for all of it. Such a command has at most
+//! [`background_aggregation_limit`](QueueSettings::background_aggregation_limit).
+//!
 //! **Order.** Classes that somebody waits for go by arrival. The others go by place within slots of 0.54 s, as in
 //! OpenZFS since 2.2: a scrub submits in that order anyway, but pages of a checkpoint and write-back come as they come,
 //! and on a disk each step back costs a seek. Whoever extends a run goes by arrival in every class, since it is held
@@ -87,7 +92,8 @@ pub struct BraidQueue {
     selection: Selection,
     rules: Rules,
     budget: Budget,
-    how: How,
+    /// For classes that somebody waits for, and for background work.
+    how: [How; 2],
     lanes: [Lane; Class::COUNT],
     /// I/Os by class.
     queued: [u32; Class::COUNT],
@@ -123,7 +129,7 @@ impl BraidQueue {
     #[must_use]
     pub fn new(settings: QueueSettings, rules: Rules, budget: Budget) -> BraidQueue {
         BraidQueue {
-            how: How::new(&settings, rules, &budget),
+            how: How::both(&settings, rules, &budget),
             selection: Selection::new(settings),
             rules,
             budget,
@@ -148,7 +154,7 @@ impl BraidQueue {
         self.selection.arrived(io.arrived, self.waiting, class);
         self.waiting |= bit(class);
         self.queued[class.index()] += 1;
-        self.lanes[class.index()].arrive(&self.how, &io, &mut self.counters);
+        self.lanes[class.index()].arrive(&self.how[side(class)], &io, &mut self.counters);
     }
 
     /// Everything that may go leaves.
@@ -180,7 +186,7 @@ impl BraidQueue {
         self.now = self.now.max(now);
         self.selection.completed(class);
         self.budget.completed(now, len);
-        self.lanes[class.index()].completed(&self.how, op, offset, len);
+        self.lanes[class.index()].completed(&self.how[side(class)], op, offset, len);
     }
 
     /// The device is gone: everything that has not left, oldest first. Commands in flight still have to
@@ -325,7 +331,7 @@ impl BraidQueue {
             held.until = earlier(held.until, Some(until));
             return 0;
         }
-        if !self.how.tracks {
+        if !self.budget.looks_at_runs() {
             return self.waiting;
         }
         let mut open = self.waiting;
@@ -348,7 +354,7 @@ impl BraidQueue {
     }
 
     fn leave(&mut self, now: Instant, class: Class, runs_go: bool, leaving: &mut Leaving) {
-        self.lanes[class.index()].leave(&self.how, self.last_offset, runs_go, leaving);
+        self.lanes[class.index()].leave(&self.how[side(class)], self.last_offset, runs_go, leaving);
         let Some(command) = leaving.commands.last() else { return };
         let members = command.members.len() as u32;
         if leaving.members[command.members.start].op != DeviceOp::Flush {
@@ -387,19 +393,28 @@ impl BraidQueue {
     }
 
     fn sort_anew(&mut self) {
-        self.how = How::new(self.selection.settings(), self.rules, &self.budget);
-        self.lanes.iter_mut().for_each(|lane| lane.sort_anew(&self.how));
+        self.how = How::both(self.selection.settings(), self.rules, &self.budget);
+        for class in Class::ALL {
+            self.lanes[class.index()].sort_anew(&self.how[side(class)]);
+        }
     }
 }
 
 impl How {
-    fn new(settings: &QueueSettings, rules: Rules, budget: &Budget) -> How {
-        let mut rules = rules;
-        let bounds = &mut rules.bounds;
-        bounds.max_bytes = bounds.max_bytes.min(settings.aggregation_limit());
-        bounds.max_segments = bounds.max_segments.min(settings.max_segments());
-        How { rules, order: settings.lba_order(), tracks: budget.looks_at_runs() }
+    /// By [`side`].
+    fn both(settings: &QueueSettings, rules: Rules, budget: &Budget) -> [How; 2] {
+        [settings.aggregation_limit(), settings.background_aggregation_limit()].map(|max_bytes| {
+            let mut rules = rules;
+            let bounds = &mut rules.bounds;
+            bounds.max_bytes = bounds.max_bytes.min(max_bytes);
+            bounds.max_segments = bounds.max_segments.min(settings.max_segments());
+            How { rules, order: settings.lba_order(), tracks: budget.looks_at_runs() }
+        })
     }
+}
+
+const fn side(class: Class) -> usize {
+    if class.is_interactive() { 0 } else { 1 }
 }
 
 const fn bit(class: Class) -> Mask {

@@ -11,6 +11,8 @@
 //! * Streams: after each read the head reads on, up to `read_ahead_kib`, until something else needs it. A read that goes on
 //!   where the last one ended makes a stream, and then nothing else gets the head before the read-ahead is full: so even
 //!   a reader at depth 1, whose next command has not arrived yet, passes over a random read, again and again.
+//!   What is read ahead grows with the stream, as adaptive read look-ahead does: `stream_ahead_percent` of what it has read
+//!   without a break. So a stream that nobody disturbed for long is left late.
 //!   The bound is `pass_over_ms` (or `pass_over_count` commands, if that is not 0): then who has waited longest is next.
 //!   It is the behaviour behind the waits of 2 to 4 s of random reads beside a scrub, published for ZFS.
 //! * Write cache: a write is answered when it is in the cache, and destaged nearest first when no read waits. Who finds the
@@ -67,6 +69,10 @@ numbers! {
         pass_over_count: 0..=1 << 40,
         /// KiB that are read ahead
         read_ahead_kib: 0..=1 << 20,
+        /// Of what a stream has read without a break, so many percent are read ahead, if that is more
+        stream_ahead_percent: 0..=1000,
+        /// Most KiB of that
+        stream_ahead_kib: 0..=1 << 20,
         /// Ranges read earlier that are remembered
         segments: 0..=4096,
         /// KiB of each of them
@@ -183,17 +189,19 @@ impl State {
 
     /// Reads on when a reader has used up half of what was read ahead for it.
     fn refill(&mut self, now: u64, op: DeviceOp, end: u64) {
-        let used = end + self.m.read_ahead_kib * 512 > self.ahead.limit;
+        let limit = self.read_ahead_from(self.ahead.start, end);
+        let used = end + (limit - end) / 2 > self.ahead.limit;
         let is_ours = (self.ahead.start..=self.ahead.limit).contains(&end);
         if op == DeviceOp::Read && now >= self.busy_until && is_ours && used {
-            self.ahead.extend(&self.platter, now, self.read_ahead_from(end));
+            self.ahead.extend(&self.platter, now, limit);
         }
     }
 
     /// The range that was just read and is still held.
     fn just_read(&self, now: u64) -> (u64, u64) {
         let head = self.ahead.head(&self.platter, now);
-        let behind = head.saturating_sub(self.m.segment_kib.max(self.m.read_ahead_kib) * 1024);
+        let kept = self.m.segment_kib.max(self.m.read_ahead_kib).max(self.m.stream_ahead_kib);
+        let behind = head.saturating_sub(kept * 1024);
         (self.ahead.start.max(behind), head)
     }
 
@@ -299,13 +307,16 @@ impl State {
         self.ahead.extend(&self.platter, now, end);
         let there = self.ahead.there(&self.platter, end).max(now);
         self.busy_until = now + factor * (there - now);
-        let limit = self.ahead.limit.max(self.read_ahead_from(end));
+        let limit = self.ahead.limit.max(self.read_ahead_from(self.ahead.start, end));
         self.ahead = Ahead { offset: end, time: self.busy_until, limit, is_stream, ..self.ahead };
         done.at(self.busy_until + factor * self.m.command_ns, waiting.command.id);
     }
 
-    fn read_ahead_from(&self, end: u64) -> u64 {
-        (end + self.m.read_ahead_kib * 1024).min(self.size).max(end)
+    /// Where reading ahead ends for who has read from `start` to `end`.
+    fn read_ahead_from(&self, start: u64, end: u64) -> u64 {
+        let m = &self.m;
+        let earned = (end.saturating_sub(start) / 100 * m.stream_ahead_percent).min(m.stream_ahead_kib * 1024);
+        (end + earned.max(m.read_ahead_kib * 1024)).min(self.size).max(end)
     }
 
     /// What the head could begin with soonest. Destaging takes part when somebody waits for it, or nobody for anything.
@@ -356,7 +367,7 @@ impl State {
             self.segments.keep(self.ahead.start, head, self.m.segment_kib * 1024, self.m.segments);
         }
         let is_stream = is_read && (head == start || self.segments.continues(start));
-        let limit = if is_read { self.read_ahead_from(end) } else { end };
+        let limit = if is_read { self.read_ahead_from(start, end) } else { end };
         let from = if is_read { start } else { end };
         self.ahead = Ahead { start: from, offset: end, time: self.busy_until, limit, is_stream };
         if !is_read {

@@ -121,6 +121,31 @@ fn a_batch_leaves_at_its_end_as_one_command_up_to_32_mib() {
 }
 
 #[test]
+fn background_work_leaves_in_commands_that_others_can_wait_for() {
+    for (rotating, longest) in [(true, 512 * KIB), (false, 128 * KIB)] {
+        let mut settings = QueueSettings::new(Generation::Braid, rotating);
+        settings.set("scrub_max_active", "64").expect("a limit");
+        settings.set("scrub_min_active", "64").expect("a limit");
+        let bounds = Bounds { max_bytes: 64 * MIB, max_segments: 1024, boundary: 0 };
+        let mut queue = BraidQueue::new(settings.clone(), Rules { bounds, ..RULES }, Budget::Off);
+        let mut lengths = |settings: &QueueSettings| {
+            let mut leaving = Leaving::default();
+            queue.configure(settings.clone());
+            (0..32)
+                .for_each(|i| queue.arrive(Waiting { class: Scrub, ..read(i, u64::from(i) * 128 * KIB, 128 * KIB) }));
+            queue.turn(T, &mut leaving);
+            leaving.commands.iter().map(|command| command.len).collect::<Vec<_>>()
+        };
+        assert_eq!(lengths(&settings), vec![longest; (4 * MIB / longest) as usize], "rotating {rotating}");
+        // What the settings say counts when it is less.
+        settings.set("aggregation_limit", "256K").expect("a size");
+        settings.set("aggregation_limit_non_rotating", "0").expect("a size");
+        let less = if rotating { 256 * KIB } else { 128 * KIB };
+        assert_eq!(lengths(&settings)[..4], [less; 4], "rotating {rotating}");
+    }
+}
+
+#[test]
 fn neighbours_of_two_classes_stay_apart() {
     let mut queue = deep(RULES, 64, Budget::Off);
     let mut leaving = Leaving::default();
