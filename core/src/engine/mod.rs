@@ -14,12 +14,14 @@
 //! | `space.rs` | units and chunks: handing out, taking back |
 //! | `commit/` | log groups, flushes, checkpoints |
 //! | `control.rs` | commands of the operator, reports |
+//! | `plug.rs` | what a client holds back, in the laboratory |
 //! | `scrub/` | not part of any: reading everything and comparing copies |
 
 mod admit;
 mod commit;
 mod control;
 mod data;
+mod plug;
 mod scrub;
 mod space;
 
@@ -117,6 +119,7 @@ pub struct Engine {
     queues: Vec<DeviceQueue>,
     /// Devices with I/Os admitted since the last drain.
     touched: Vec<DeviceId>,
+    plugs: plug::Plugs,
     /// When the first of the queues wants to be asked again.
     queues_wake: Option<Instant>,
     views: Vec<DeviceView>,
@@ -153,6 +156,7 @@ impl Engine {
             ios: Slab::default(),
             queues: Vec::new(),
             touched: Vec::new(),
+            plugs: plug::Plugs::default(),
             queues_wake: None,
             views: Vec::new(),
             selector: Selector::new(pool.properties.read_policy),
@@ -322,7 +326,11 @@ impl Engine {
             }
         }
         let id = IoId(self.ios.insert(io));
-        self.enqueue(device, id);
+        let Engine { plugs, ios, requests, .. } = self;
+        match plugs.of(&ios[id.0], requests) {
+            Some(held) => held.push(id),
+            None => self.enqueue(device, id),
+        }
     }
 
     fn enqueue(&mut self, device: DeviceId, id: IoId) {
