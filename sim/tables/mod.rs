@@ -2,14 +2,19 @@
 //!
 //! | file | published |
 //! |---|---|
+//! | `read_policy_vm.rs` | btrfs read policies in virtual machines: reads by device and bandwidth, 2021 |
+//! | `read_policy_hw.rs` | the same on NVMe and SSD: bandwidth of four policies in twelve set-ups, 2021 |
 //! | `dm_stripe.rs` | map calls of a striped device before and after requests could grow over pages, 2011 |
 
 mod dm_stripe;
+mod read_policy;
+mod read_policy_hw;
+mod read_policy_vm;
 
 use crate::table::Table;
 
 /// All of them, in the order of publication's subjects.
-pub const ALL: &[Table] = &[dm_stripe::TABLE];
+pub const ALL: &[Table] = &[read_policy_vm::TABLE, read_policy_hw::TABLE, dm_stripe::TABLE];
 
 /// The table of that name.
 pub fn find(name: &str) -> Option<&'static Table> {
