@@ -18,7 +18,7 @@ fn main() {
         sizes: [Sizes::fixed(65536), Sizes::fixed(65536)],
         piece,
         count: 32,
-        cpu: Cpu { request_ns: 5_000, piece_ns: 500, jitter_ns: 200 },
+        cpu: Cpu { request_ns: 5_000, piece_ns: 500, jitter_ns: 200, ..Cpu::default() },
         ..Job::default()
     };
     let clock = Instant::now();

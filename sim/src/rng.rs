@@ -41,6 +41,25 @@ impl Rng {
         low + self.below(high - low + 1)
     }
 
+    /// An exponential drawing with this mean, in whole numbers: von Neumann's comparisons (1951) instead of a logarithm.
+    pub fn exponential(&mut self, mean: u64) -> u64 {
+        if mean == 0 {
+            return 0;
+        }
+        let mut whole = 0;
+        loop {
+            let first = self.next_u64();
+            let (mut last, mut falling) = (first, 1u32);
+            while let Some(next) = Some(self.next_u64()).filter(|next| *next < last) {
+                (last, falling) = (next, falling + 1);
+            }
+            if falling % 2 == 1 {
+                return whole * mean + ((u128::from(first) * u128::from(mean)) >> 64) as u64;
+            }
+            whole += 1;
+        }
+    }
+
     /// True so many times in a hundred.
     pub fn percent(&mut self, p: u64) -> bool {
         self.below(100) < p
@@ -55,6 +74,20 @@ impl Rng {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_exponential_has_its_mean_and_no_memory() {
+        let mut rng = Rng::new(1);
+        let drawn: Vec<u64> = (0..100_000).map(|_| rng.exponential(1000)).collect();
+        let mean = drawn.iter().sum::<u64>() / drawn.len() as u64;
+        assert!((985..=1015).contains(&mean), "{mean}");
+        // e^-1, e^-2, e^-3 of them are left.
+        for (at, left) in [(1000, 36_788), (2000, 13_534), (3000, 4_979)] {
+            let beyond = drawn.iter().filter(|ns| **ns >= at).count();
+            assert!(beyond.abs_diff(left) < 500, "{beyond} beyond {at}");
+        }
+        assert_eq!(rng.exponential(0), 0);
+    }
 
     #[test]
     fn a_seed_means_the_same_for_ever() {

@@ -2,16 +2,21 @@
 //!
 //! | file | published |
 //! |---|---|
+//! | `read_policy_vm.rs` | btrfs read policies in virtual machines: reads by device and bandwidth, 2021 |
+//! | `read_policy_hw.rs` | the same on NVMe and SSD: bandwidth of four policies in twelve set-ups, 2021 |
 //! | `dm_stripe.rs` | map calls of a striped device before and after requests could grow over pages, 2011 |
 //! | `zfs_scrub.rs` | random reads beside a scrub before and after OpenZFS held its background work back, 2020 |
 
 mod dm_stripe;
+mod read_policy;
+mod read_policy_hw;
+mod read_policy_vm;
 mod zfs_scrub;
 
 use crate::table::Table;
 
 /// All of them, in the order of publication's subjects.
-pub const ALL: &[Table] = &[dm_stripe::TABLE, zfs_scrub::TABLE];
+pub const ALL: &[Table] = &[read_policy_vm::TABLE, read_policy_hw::TABLE, zfs_scrub::TABLE, dm_stripe::TABLE];
 
 /// The table of that name.
 pub fn find(name: &str) -> Option<&'static Table> {

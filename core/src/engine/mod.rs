@@ -15,6 +15,7 @@
 //! | `commit/` | log groups, flushes, checkpoints |
 //! | `members.rs` | what queues and read policy know of the members |
 //! | `control.rs` | commands of the operator, reports |
+//! | `plug.rs` | what a client holds back, in the laboratory |
 //! | `scrub/` | not part of any: reading everything and comparing copies |
 
 mod admit;
@@ -22,6 +23,7 @@ mod commit;
 mod control;
 mod data;
 mod members;
+mod plug;
 mod scrub;
 mod space;
 
@@ -119,6 +121,7 @@ pub struct Engine {
     queues: Vec<DeviceQueue>,
     /// Devices with I/Os admitted since the last drain.
     touched: Vec<DeviceId>,
+    plugs: plug::Plugs,
     /// When the first of the queues wants to be asked again.
     queues_wake: Option<Instant>,
     /// What queues know of the log: see [`Engine::dirty`].
@@ -157,6 +160,7 @@ impl Engine {
             ios: Slab::default(),
             queues: Vec::new(),
             touched: Vec::new(),
+            plugs: plug::Plugs::default(),
             queues_wake: None,
             dirty: None,
             views: Vec::new(),
@@ -327,7 +331,11 @@ impl Engine {
             }
         }
         let id = IoId(self.ios.insert(io));
-        self.enqueue(device, id);
+        let Engine { plugs, ios, requests, .. } = self;
+        match plugs.of(&ios[id.0], requests) {
+            Some(held) => held.push(id),
+            None => self.enqueue(device, id),
+        }
     }
 
     fn enqueue(&mut self, device: DeviceId, id: IoId) {

@@ -26,9 +26,12 @@ use toml::{Table, Value};
 use super::{BusNumbers, Flash, Hdd, Kind, Model, Network, Number};
 
 /// What comes with the crate.
-const SHIPPED: [(&str, &str); 8] = [
+const SHIPPED: &[(&str, &str)] = &[
     ("nvme", include_str!("../../models/nvme.toml")),
     ("sata-ssd", include_str!("../../models/sata-ssd.toml")),
+    ("sata-ssd-2021", include_str!("../../models/sata-ssd-2021.toml")),
+    ("guest-virtio", include_str!("../../models/guest-virtio.toml")),
+    ("guest-sata", include_str!("../../models/guest-sata.toml")),
     ("hdd", include_str!("../../models/hdd.toml")),
     ("hdd-5400", include_str!("../../models/hdd-5400.toml")),
     ("hdd-14t", include_str!("../../models/hdd-14t.toml")),

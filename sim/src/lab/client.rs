@@ -233,5 +233,6 @@ impl Client {
     /// ns of CPU that a step of it costs.
     pub(super) fn cost(&mut self, cpu: &Cpu, ns: u64) -> u64 {
         ns + if cpu.jitter_ns == 0 { 0 } else { self.rng.below(cpu.jitter_ns + 1) }
+            + self.rng.exponential(cpu.scatter_ns)
     }
 }

@@ -6,6 +6,8 @@
 //!   piece  a request goes to the engine in pieces of so many bytes, one by one, and is done when all of them are
 //! ```
 //!
+//! A thread that hands over pieces holds them back until the last one has chosen its copy, as under a plug.
+//!
 //! A thread fills its depth in batches, waits until enough is back, and fills it again. Handing over costs CPU, and there
 //! are only so many CPUs ([`Setup::cpus`](super::setup::Setup)): that is what makes the pieces of two threads
 //! alternate.
@@ -93,6 +95,8 @@ pub struct Cpu {
     pub piece_ns: u64,
     /// At most so much is added to each of both, by dice.
     pub jitter_ns: u64,
+    /// On average so much more for each of both, without memory (exponential): locks, tags, interrupts, being away.
+    pub scatter_ns: u64,
 }
 
 /// See the module. The default asks for nothing but reads of 4 KiB, one at a time, of the whole volume.

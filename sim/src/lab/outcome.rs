@@ -6,7 +6,7 @@ use braid_core::request::RequestError;
 
 use super::job::Direction;
 use super::latency::{Latency, Timeline};
-use crate::world::Load;
+use crate::world::{Load, World};
 
 /// Why something ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,6 +183,12 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
+    /// As it is now.
+    pub(super) fn of(world: &World) -> Snapshot {
+        let loads = world.loads.iter().map(|load| load.at(world.now())).collect();
+        Snapshot { report: world.engine().report(), loads }
+    }
+
     /// What each device did since.
     pub(super) fn devices(&self, end: &Snapshot, names: &[String], ns: u64) -> Vec<DeviceOutcome> {
         let both = self.report.devices.iter().zip(&end.report.devices);

@@ -6,9 +6,12 @@
 //!   answers --> the request is done when its last piece is --> its client wakes, or waits for more
 //! ```
 //!
-//! Between the pieces of a group the engine takes in what others ask and nothing is sent unless somebody else's drain
-//! sends it: what the plug of a kernel thread does. So pieces choose their copy in the order of the CPUs, and are joined
+//! Between the pieces of a group the engine takes in what others ask, and nothing of the group is sent before its last
+//! piece: what the plug of a kernel thread does. So pieces choose their copy in the order of the CPUs, and are joined
 //! after that.
+//!
+//! Settings may change where a stage begins. What stages before [`Setup::counted_from`] did is remembered by policies and
+//! counted nowhere.
 //!
 //! A run is a function of setup, jobs and seed.
 
@@ -32,14 +35,13 @@ pub fn run(setup: &Setup, jobs: &[Job], seed: u64) -> Result<Outcome, String> {
     jobs.iter().try_for_each(|job| job.check(&sizes))?;
     let (world, volumes) = setup.world(jobs, seed)?;
     let mut run = Run::new(setup, jobs, seed, world, volumes);
-    let before = run.snapshot();
     if setup.scrub {
         run.world.command(Command::ScrubStart);
         run.world.drain();
         run.plan_rest();
     }
-    let stop = run.finish();
-    Ok(run.outcome(&before, stop))
+    let stop = run.finish()?;
+    Ok(run.outcome(stop))
 }
 
 /// A group of requests on its way through the CPU: what is handed over when.
@@ -88,6 +90,7 @@ struct Run<'a> {
     free_flights: Vec<usize>,
     stage: u32,
     unfinished: usize,
+    before: Snapshot,
     began: u64,
     steps: u64,
     outcomes: Vec<JobOutcome>,
@@ -100,6 +103,7 @@ impl<'a> Run<'a> {
             setup,
             jobs,
             seed,
+            before: Snapshot::of(&world),
             began: world.now(),
             steps: world.steps,
             world,
@@ -119,21 +123,29 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn finish(&mut self) -> Stop {
+    fn finish(&mut self) -> Result<Stop, String> {
         let stages: std::collections::BTreeSet<u32> = self.jobs.iter().map(|job| job.stage).collect();
         for stage in stages {
-            self.begin_stage(stage);
+            self.begin_stage(stage)?;
             let stop = self.finish_stage();
             if stop != Stop::Done {
-                return stop;
+                return Ok(stop);
             }
         }
         let failed = self.outcomes.iter().map(|job| job.stop).find(|stop| matches!(stop, Stop::Failed(_)));
-        failed.or(self.outcomes.iter().map(|job| job.stop).find(|stop| *stop == Stop::Runtime)).unwrap_or(Stop::Done)
+        let runtime = self.outcomes.iter().map(|job| job.stop).find(|stop| *stop == Stop::Runtime);
+        Ok(failed.or(runtime).unwrap_or(Stop::Done))
     }
 
-    fn begin_stage(&mut self, stage: u32) {
+    fn begin_stage(&mut self, stage: u32) -> Result<(), String> {
         self.stage = stage;
+        for (_, name, value) in self.setup.changes.iter().filter(|change| change.0 == stage) {
+            let (name, value) = (name.clone(), value.clone());
+            self.world.control(Command::Set { name, value }).map_err(|error| error.message)?;
+        }
+        if stage > 0 && stage == self.setup.counted_from {
+            self.count_from_here();
+        }
         for (index, job) in self.jobs.iter().enumerate().filter(|(_, job)| job.stage == stage) {
             let (volume, at) = (self.setup.volumes[job.volume].size, self.world.now() + job.start_ns);
             self.outcomes[index].began_ns = at - self.began;
@@ -144,6 +156,14 @@ impl<'a> Run<'a> {
                 self.plan(at, Event::Wake(self.clients.len() - 1));
             }
         }
+        Ok(())
+    }
+
+    /// What was until now is history.
+    fn count_from_here(&mut self) {
+        (self.before, self.began, self.steps) = (self.snapshot(), self.world.now(), self.world.steps);
+        self.outcomes = self.jobs.iter().map(|job| JobOutcome::new(&job.name)).collect();
+        self.all = JobOutcome::new("all");
     }
 
     fn finish_stage(&mut self) -> Stop {
@@ -266,6 +286,9 @@ impl<'a> Run<'a> {
         let now = self.world.now();
         let (id, job) = (self.clients[group.client].id, &self.jobs[self.clients[group.client].job]);
         let volume = self.volumes[job.volume];
+        if job.piece.is_some() {
+            self.world.plug(id);
+        }
         while let Some(&(at, number, offset, len)) = group.steps.get(group.done)
             && at <= now
         {
@@ -292,6 +315,7 @@ impl<'a> Run<'a> {
             self.world.hand_over();
             return self.hand_over_at(group);
         }
+        self.world.unplug(id);
         self.world.drain();
         self.plan(now, Event::Wake(group.client));
     }
@@ -361,15 +385,11 @@ impl<'a> Run<'a> {
     // ---- the end --------------------------------------------------------------------------------------------------
 
     fn snapshot(&self) -> Snapshot {
-        let now = self.world.now();
-        Snapshot {
-            report: self.world.engine().report(),
-            loads: self.world.loads.iter().map(|load| load.at(now)).collect(),
-        }
+        Snapshot::of(&self.world)
     }
 
-    fn outcome(mut self, before: &Snapshot, stop: Stop) -> Outcome {
-        let (after, ns) = (self.snapshot(), self.world.now() - self.began);
+    fn outcome(mut self, stop: Stop) -> Outcome {
+        let (before, after, ns) = (&self.before, self.snapshot(), self.world.now() - self.began);
         let begun = self.outcomes.iter().filter(|job| job.data().ios > 0);
         let first = begun.clone().map(|job| job.began_ns).min().unwrap_or(0);
         let last = begun.map(|job| job.began_ns + job.runtime_ns).max().unwrap_or(0);

@@ -80,6 +80,10 @@ pub struct Setup {
     pub cpus: usize,
     /// How much of a client's run a read policy is asked about at once; none is the engine's own choice.
     pub stream_window: Option<u64>,
+    /// Properties of the pool that change where a stage begins: stage, name, value.
+    pub changes: Vec<(u32, String, String)>,
+    /// The first stage that counts.
+    pub counted_from: u32,
     /// A scrub runs meanwhile.
     pub scrub: bool,
     /// It runs for so many ns and rests for so many, in turn, as one that is a part of transaction groups.
@@ -103,6 +107,8 @@ impl Setup {
             fill: Fill::Touched,
             cpus: 0,
             stream_window: None,
+            changes: Vec::new(),
+            counted_from: 0,
             scrub: false,
             scrub_rests: None,
             limit_ns: LIMIT_NS,

@@ -8,7 +8,7 @@
 //! Ranges that a scrub compares are the same here: nothing else could be true of what nobody wrote.
 
 use braid_core::request::{DeviceOp, Dispatch, Input, IoError, Op, Request, Segment};
-use braid_core::units::BufId;
+use braid_core::units::{BufId, ClientId};
 
 use super::{Asked, World};
 use crate::disk::Content;
@@ -69,6 +69,17 @@ impl World {
         for input in std::mem::take(&mut self.batch) {
             self.input(input);
         }
+    }
+
+    /// What this client asks chooses its copies and goes no further.
+    pub fn plug(&mut self, client: u32) {
+        self.engine.as_mut().expect("the engine is up").plug(ClientId(client));
+    }
+
+    /// What it held back goes on when the batch ends.
+    pub fn unplug(&mut self, client: u32) {
+        self.hand_over();
+        self.engine.as_mut().expect("the engine is up").unplug(ClientId(client));
     }
 
     pub(super) fn submit_bare(&mut self, mut request: Request) -> u64 {
