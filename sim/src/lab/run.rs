@@ -317,7 +317,7 @@ impl<'a> Run<'a> {
         let (at, ramp) = (now - self.began, self.jobs[job].ramp_ns);
         match flight.failed {
             Some(_) => outcome.errors += 1,
-            None if at >= outcome.began_ns + ramp => {
+            None if ramp == 0 || at > outcome.began_ns + ramp => {
                 let ns = now - flight.began;
                 let side = &mut outcome.sides[flight.ask.direction as usize];
                 side.ios += 1;

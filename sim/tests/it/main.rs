@@ -4,6 +4,7 @@ mod apart;
 mod background;
 mod damage;
 mod full;
+mod lab;
 mod queues;
 mod scenarios;
 mod scrub;

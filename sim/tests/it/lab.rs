@@ -1,0 +1,191 @@
+//! The laboratory: what comes out of a run is what arithmetic on the model says.
+
+use braid_core::Profile;
+use braid_core::units::{GIB, KIB, MIB};
+use braid_sim::Model;
+use braid_sim::lab::{self, Access, Cpu, Direction, Fill, Job, Member, Outcome, Setup, Sizes, Stop};
+
+const MS: u64 = 1_000_000;
+
+/// One command at a time, 100 us each, whatever its size.
+const PLAIN: Model =
+    Model { base_ns: 100_000, kib_ns: 0, parallel: 1, seek_ns: 0, flush_ns: 50_000, shared_ns: 0, ncq: 0 };
+
+fn members(n: usize, model: Model) -> Vec<Member> {
+    (0..n).map(|i| Member::new(&format!("d{i}"), 8 * GIB, "ssd", model)).collect()
+}
+
+fn single(model: Model) -> Setup {
+    Setup::new(members(1, model), Profile::Single, Profile::Dup, GIB)
+}
+
+fn mirror(set: &[(&str, &str)]) -> Setup {
+    let mut setup = Setup::new(members(2, Model::SSD), Profile::Raid1, Profile::Raid1, GIB);
+    setup.settings = set.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    setup
+}
+
+fn reads(bytes: u64) -> Job {
+    let sizes = [Sizes::fixed(bytes), Sizes::fixed(bytes)];
+    Job { access: Access::Random, sizes, size: Some(4 * MIB), ..Job::default() }
+}
+
+fn run(setup: &Setup, job: Job) -> Outcome {
+    lab::run(setup, &[job], 1).unwrap_or_else(|why| panic!("{why}"))
+}
+
+#[test]
+fn one_at_a_time_takes_what_the_model_says() {
+    let outcome = run(&single(PLAIN), reads(4096));
+    let job = &outcome.jobs[0];
+    assert_eq!((job.data().ios, job.data().bytes, job.stop), (1024, 4 * MIB, Stop::Done));
+    assert_eq!(job.runtime_ns, 1024 * 100_000);
+    assert_eq!(job.milli_iops(), 10_000_000);
+    let latency = &job.side(Direction::Read).latency;
+    assert_eq!((latency.quantile_ns(500), latency.quantile_ns(999), latency.max_ns), (100_000, 100_000, 100_000));
+    let d = &outcome.devices[0];
+    assert_eq!((d.reads, d.writes, d.busy_permille, d.mean_queue_milli, d.service_ns), (1024, 0, 1000, 1000, 100_000));
+}
+
+#[test]
+fn depth_fills_the_queue_and_latency_grows_with_it() {
+    let outcome = run(&single(PLAIN), Job { depth: 8, ..reads(4096) });
+    assert_eq!(outcome.all.runtime_ns, 1024 * 100_000, "one server is as fast at any depth");
+    assert_eq!(outcome.all.data().latency.quantile_ns(500), 800_000, "behind seven others");
+    let spread = run(&single(Model { parallel: 8, ..PLAIN }), Job { depth: 8, ..reads(4096) });
+    assert_eq!(spread.all.runtime_ns, 1024 / 8 * 100_000);
+}
+
+#[test]
+fn equal_runs_have_equal_hashes_and_outcomes() {
+    let job = || Job {
+        reads: 60,
+        depth: 16,
+        count: 3,
+        sizes: [Sizes::between(4096, 65536), Sizes::between(4096, 16384)],
+        cpu: Cpu { request_ns: 2_000, piece_ns: 300, jitter_ns: 500 },
+        piece: Some(4096),
+        sync_every: 40,
+        ..reads(4096)
+    };
+    let setup = Setup { cpus: 2, scrub: true, ..mirror(&[]) };
+    let (one, two) = (run(&setup, job()), run(&setup, job()));
+    assert_eq!(one, two);
+    let other = lab::run(&setup, &[job()], 2).expect("it runs");
+    assert_ne!(one.hash, other.hash, "another seed is another run");
+}
+
+#[test]
+fn every_block_once_and_a_lap_more_with_loops() {
+    let outcome = run(&single(PLAIN), Job { loops: 3, count: 2, ..reads(64 * KIB) });
+    assert_eq!(outcome.all.data().ios, 2 * 3 * 64);
+    assert_eq!(outcome.devices[0].read_bytes, 2 * 3 * 4 * MIB);
+    let outcome = run(&single(PLAIN), Job { io_size: Some(10 * 4096), ..reads(4096) });
+    assert_eq!(outcome.all.data().ios, 10);
+}
+
+#[test]
+fn rates_and_thinking_and_runtimes_are_kept() {
+    let setup = single(Model { base_ns: 1_000, ..PLAIN });
+    let second = |job| Job { time_based: true, runtime_ns: Some(1_000 * MS), ..job };
+    let outcome = run(&setup, second(Job { rate_iops: [Some(500), None], depth: 4, ..reads(4096) }));
+    assert_eq!((outcome.all.data().ios, outcome.all.stop), (500, Stop::Runtime));
+    let outcome = run(&setup, second(Job { rate: [Some(MIB), None], ..reads(64 * KIB) }));
+    assert_eq!(outcome.all.data().ios, 16, "16 times 64 KiB is a MiB");
+    let thinks = Job { think_ns: 9_999_000, think_after: 1, ..reads(4096) };
+    assert_eq!(run(&setup, second(thinks)).all.data().ios, 100, "1 us of work and 9,999 us of thought");
+    let outcome = run(&setup, second(Job { ramp_ns: 500 * MS, ..reads(4096) }));
+    let counted = outcome.all.data().ios;
+    assert_eq!(counted, 1_000_000, "a ramp comes before the runtime, and what is answered then is not counted");
+}
+
+#[test]
+fn syncs_are_flushes_of_devices() {
+    let job = Job { reads: 0, sync_every: 8, ..reads(4096) };
+    let outcome = run(&single(PLAIN), job);
+    let (writes, syncs) = (outcome.all.side(Direction::Write).ios, outcome.all.side(Direction::Sync).ios);
+    assert_eq!((writes, syncs), (1024, 1024 / 8 - 1), "a flush comes before the next write, and there is no next one");
+    assert!(outcome.devices[0].flushes >= syncs, "{} flushes", outcome.devices[0].flushes);
+    assert!(outcome.all.side(Direction::Sync).latency.quantile_ns(0) >= 50_000);
+}
+
+#[test]
+fn stages_follow_each_other_and_a_late_job_begins_late() {
+    let first = Job { name: "first".into(), ..reads(4096) };
+    let late = Job { name: "late".into(), start_ns: 20 * MS, ..reads(4096) };
+    let then = Job { name: "then".into(), stage: 1, ..reads(4096) };
+    let outcome = lab::run(&single(PLAIN), &[first, late, then], 1).expect("it runs");
+    let ends = |i: usize| outcome.jobs[i].began_ns + outcome.jobs[i].runtime_ns;
+    assert_eq!((outcome.jobs[0].began_ns, outcome.jobs[1].began_ns), (0, 20 * MS));
+    assert_eq!(outcome.jobs[2].began_ns, ends(0).max(ends(1)));
+    assert_eq!(ends(2), 3 * 1024 * 100_000);
+}
+
+#[test]
+fn cpu_of_a_client_bounds_what_it_asks() {
+    let fast = Model { base_ns: 1_000, parallel: 64, ..PLAIN };
+    let job = Job { depth: 32, count: 4, cpu: Cpu { request_ns: 10_000, ..Cpu::default() }, ..reads(4096) };
+    let one = run(&Setup { cpus: 1, ..single(fast) }, job.clone());
+    let two = run(&Setup { cpus: 2, ..single(fast) }, job);
+    assert_eq!(one.all.runtime_ns, 4 * 1024 * 10_000 + 1_000);
+    assert_eq!(two.all.runtime_ns, 2 * 1024 * 10_000 + 1_000);
+}
+
+#[test]
+fn batches_are_joined_where_they_are_neighbours() {
+    let job = |batch, reap| {
+        let job = Job { access: Access::Sequential, depth: 32, batch, reap, ..reads(4096) };
+        run(&single(PLAIN), job).devices[0].reads
+    };
+    assert_eq!(job(32, 32), 1024 / 32, "32 neighbours go as one");
+    assert!(job(1, 1) > 1024 / 32 && job(1, 1) <= 1024, "one by one they join only while the device is full");
+}
+
+#[test]
+fn pieces_choose_one_by_one_and_join_after_that() {
+    let job = |piece| Job {
+        piece,
+        count: 8,
+        cpu: Cpu { request_ns: 3_000, piece_ns: 500, jitter_ns: 300 },
+        size: Some(16 * MIB),
+        ..reads(64 * KIB)
+    };
+    let setup = Setup { cpus: 4, stream_window: Some(0), ..mirror(&[("read_policy", "roundrobin-v3")]) };
+    let commands = |outcome: &Outcome| outcome.devices.iter().map(|d| d.reads).sum::<u64>();
+    let (whole, pieces) = (run(&setup, job(None)), run(&setup, job(Some(4096))));
+    assert_eq!(commands(&whole), 8 * 256, "a request is a command");
+    assert_eq!(pieces.all.data().ios, 8 * 256, "a request of sixteen pieces is one request");
+    assert_eq!(pieces.devices.iter().map(|d| d.chosen).sum::<u64>(), 8 * 256 * 16, "each piece chooses");
+    let each = commands(&pieces) as f64 / (8.0 * 256.0);
+    assert!(each > 5.0, "{each} commands a request");
+}
+
+#[test]
+fn a_scrub_meanwhile_is_seen() {
+    let plain = Setup { members: members(2, PLAIN), ..mirror(&[]) };
+    let setup = Setup { scrub: true, ..plain.clone() };
+    let job = Job { size: Some(256 * MIB), time_based: true, runtime_ns: Some(200 * MS), ..reads(4096) };
+    let outcome = run(&setup, job.clone());
+    assert!(outcome.scrub_bytes > 0 && outcome.scrub_bytes_per_s > 0);
+    let alone = run(&plain, job);
+    assert!(alone.all.data().ios > outcome.all.data().ios, "a scrub costs the client something");
+    assert_eq!(alone.scrub_bytes, 0);
+}
+
+#[test]
+fn a_volume_that_holds_nothing_is_read_without_a_device() {
+    let setup = Setup { fill: Fill::Nothing, ..single(PLAIN) };
+    assert_eq!(run(&setup, reads(4096)).devices[0].reads, 0);
+}
+
+#[test]
+fn mistakes_are_told_before_anything_runs() {
+    let fails = |setup: &Setup, job| lab::run(setup, &[job], 1).expect_err("it must not run");
+    let setup = single(PLAIN);
+    assert!(fails(&setup, Job { offset: GIB, ..reads(4096) }).contains("does not fit"));
+    assert!(fails(&setup, Job { depth: 0, ..reads(4096) }).contains("deep"));
+    assert!(fails(&setup, Job { volume: 3, ..reads(4096) }).contains("no volume 3"));
+    assert!(fails(&mirror(&[("read_policy", "best")]), reads(4096)).contains("best"));
+    let large = Setup::new(members(1, PLAIN), Profile::Single, Profile::Dup, 64 * GIB);
+    assert!(fails(&large, Job { size: None, ..reads(4096) }).contains("use larger devices"));
+}
