@@ -20,6 +20,7 @@ mod admit;
 mod commit;
 mod control;
 mod data;
+mod plug;
 mod scrub;
 mod space;
 
@@ -126,6 +127,7 @@ pub struct Engine {
     commit: commit::Commit,
     space: space::Space,
     scrub: scrub::Work,
+    plugs: plug::Plugs,
     /// The clock on the wall: at that moment it said so many seconds since 1970.
     wall: (Instant, u64),
 
@@ -160,6 +162,7 @@ impl Engine {
             commit: commit::Commit::new(superblock, pages, root),
             space: space::Space::default(),
             scrub: scrub::Work::default(),
+            plugs: plug::Plugs::default(),
             wall: (now, 0),
             counters: Counters::default(),
             next_scratch: u32::MAX - 1,
@@ -322,7 +325,9 @@ impl Engine {
             }
         }
         let id = IoId(self.ios.insert(io));
-        self.enqueue(device, id);
+        if !self.keeps_in_plug(id) {
+            self.enqueue(device, id);
+        }
     }
 
     fn enqueue(&mut self, device: DeviceId, id: IoId) {

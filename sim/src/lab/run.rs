@@ -2,13 +2,12 @@
 //!
 //! ```text
 //!   client asks a group --CPU--> pieces, each at its moment --> handle        of the engine
-//!                                the last piece of the group --> drain
+//!                                the last piece of the group --> unplug, drain
 //!   answers --> the request is done when its last piece is --> its client wakes, or waits for more
 //! ```
 //!
-//! Between the pieces of a group the engine takes in what others ask and nothing is sent unless somebody else's drain
-//! sends it: what the plug of a kernel thread does. So pieces choose their copy in the order of the CPUs, and are joined
-//! after that.
+//! While a group is handed over piece by piece its client is plugged: pieces choose their copy in the order of the CPUs,
+//! between those of others, and are joined and sent when the group is complete. A kernel thread does the same.
 //!
 //! A run is a function of setup, jobs and seed.
 
@@ -17,7 +16,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use braid_core::control::Command;
 use braid_core::request::{Op, RequestError};
-use braid_core::units::VolumeId;
+use braid_core::units::{ClientId, VolumeId};
 
 use super::client::{Client, Move};
 use super::job::{Direction, Job};
@@ -244,6 +243,10 @@ impl<'a> Run<'a> {
         let now = self.world.now();
         let (id, job) = (self.clients[group.client].id, &self.jobs[self.clients[group.client].job]);
         let volume = self.volumes[job.volume];
+        let plugs = group.done > 0 || group.steps.last().is_some_and(|last| last.0 > now);
+        if group.done == 0 && plugs {
+            self.world.engine.as_mut().expect("it is open").plug(ClientId(id));
+        }
         while let Some(&(at, number, offset, len)) = group.steps.get(group.done)
             && at <= now
         {
@@ -269,6 +272,10 @@ impl<'a> Run<'a> {
         if group.done < group.steps.len() {
             self.world.hand_over();
             return self.hand_over_at(group);
+        }
+        if plugs {
+            self.world.hand_over();
+            self.world.engine.as_mut().expect("it is open").unplug(ClientId(id));
         }
         self.world.drain();
         self.plan(now, Event::Wake(group.client));

@@ -157,7 +157,10 @@ fn pieces_choose_one_by_one_and_join_after_that() {
     assert_eq!(pieces.all.data().ios, 8 * 256, "a request of sixteen pieces is one request");
     assert_eq!(pieces.devices.iter().map(|d| d.chosen).sum::<u64>(), 8 * 256 * 16, "each piece chooses");
     let each = commands(&pieces) as f64 / (8.0 * 256.0);
-    assert!(each > 5.0, "{each} commands a request");
+    assert!(each > 7.0, "{each} commands a request");
+    let by_client = Setup { settings: vec![("read_policy".into(), "pid".into())], ..setup };
+    let commands = commands(&run(&by_client, job(Some(4096))));
+    assert_eq!(commands, 8 * 256, "a thread's pieces choose alike, and are one again");
 }
 
 #[test]
