@@ -12,6 +12,7 @@
 //! Everything is an integer and a function of the seed.
 
 mod client;
+pub mod fio;
 pub mod job;
 pub mod latency;
 pub mod outcome;
