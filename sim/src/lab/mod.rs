@@ -12,13 +12,16 @@
 //! Everything is an integer and a function of the seed.
 
 mod client;
+pub mod files;
 pub mod fio;
 pub mod job;
 pub mod latency;
 pub mod outcome;
 mod places;
 pub mod run;
+pub mod script;
 pub mod setup;
+pub mod trace;
 
 pub use job::{Access, Cpu, Direction, Job, SizeRange, Sizes};
 pub use outcome::{Outcome, Stop};

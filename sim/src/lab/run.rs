@@ -256,11 +256,11 @@ impl<'a> Run<'a> {
             }
             let op = match ask.direction {
                 Direction::Read => Op::Read,
-                Direction::Write => Op::Write { fua: job.fua },
+                Direction::Write => Op::Write { fua: ask.fua },
                 Direction::Trim => Op::Discard,
                 Direction::Sync => Op::Flush,
             };
-            let tag = self.world.submit(id, volume, op, offset, len, job.content);
+            let tag = self.world.submit(id, volume, op, offset, len, ask.content);
             let flight = group.flights[number];
             self.tags.insert(tag, flight);
             group.done += 1;

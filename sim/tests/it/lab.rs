@@ -1,8 +1,13 @@
 //! The laboratory: what comes out of a run is what arithmetic on the model says.
 
+use std::sync::Arc;
+
 use braid_core::Profile;
 use braid_core::units::{GIB, KIB, MIB};
 use braid_sim::Model;
+use braid_sim::lab::files::Files;
+use braid_sim::lab::script::Work;
+use braid_sim::lab::trace::Trace;
 use braid_sim::lab::{self, Access, Cpu, Direction, Fill, Job, Member, Outcome, Setup, Sizes, Stop};
 
 const MS: u64 = 1_000_000;
@@ -191,4 +196,37 @@ fn mistakes_are_told_before_anything_runs() {
     assert!(fails(&mirror(&[("read_policy", "best")]), reads(4096)).contains("best"));
     let large = Setup::new(members(1, PLAIN), Profile::Single, Profile::Dup, 64 * GIB);
     assert!(fails(&large, Job { size: None, ..reads(4096) }).contains("use larger devices"));
+}
+
+#[test]
+fn a_trace_goes_at_its_own_pace_and_a_slow_pool_shows_as_latency() {
+    let lines: String = (0..100).map(|i| format!("[{},1,\"R\",{},4096]\n", i * 50_000, i * 4096)).collect();
+    let trace = Trace::parse(&format!("{{\"braid_trace\":1}}\n{lines}{{\"end\":{{}}}}")).expect("a trace");
+    let job = Job { work: Some(Work::Trace(Arc::new(trace))), ..Job::default() };
+    let fast = run(&single(Model { base_ns: 10_000, ..PLAIN }), job.clone());
+    assert_eq!((fast.all.data().ios, fast.all.runtime_ns), (100, 99 * 50_000 + 10_000));
+    assert_eq!(fast.all.data().latency.max_ns, 10_000);
+    // Every 50 us one comes, and each takes 100: the last waits behind 49 others.
+    let slow = run(&single(PLAIN), job);
+    assert!(slow.all.data().latency.max_ns > 1_000_000, "{}", slow.all.data().latency.max_ns);
+}
+
+#[test]
+fn a_file_system_gains_from_metadata_on_flash_and_from_no_syncs() {
+    let time = |flash: bool, name: &str| {
+        let mut members = vec![Member::new("hdd", 8 * GIB, "hdd", Model::HDD)];
+        if flash {
+            members.push(Member::new("ssd", 8 * GIB, "ssd", Model::SSD));
+        }
+        let setup = Setup::new(members, Profile::Single, Profile::Single, 2 * GIB);
+        let files = Files { files: 200, ..Files::named(name).expect("a ready-made one") };
+        let outcome = run(&setup, Job { work: Some(Work::Files(files)), ..Job::default() });
+        assert_eq!(outcome.stop, Stop::Done);
+        outcome
+    };
+    let (plain, mixed, eager) = (time(false, "install"), time(true, "install"), time(false, "install-unsafe"));
+    assert!(mixed.ns < plain.ns && eager.ns < plain.ns, "{} {} {}", plain.ns, mixed.ns, eager.ns);
+    assert_eq!(plain.all.data().bytes, mixed.all.data().bytes, "the same work");
+    let ssd = &mixed.devices[1];
+    assert!(ssd.reads >= 200 && ssd.writes > 400, "tree blocks are on flash: {ssd:?}");
 }
