@@ -110,6 +110,40 @@ impl Files {
         })
     }
 
+    /// Sets a knob by name; sizes as `64K`, times in ns.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let number = || super::pool_file::size(value).ok_or_else(|| format!("{name}={value}: that is no number"));
+        let knob = match name {
+            "files" => &mut self.files,
+            "write_bytes" => {
+                let (min, max) = value.split_once('-').unwrap_or((value, value));
+                let both = super::pool_file::size(min).zip(super::pool_file::size(max));
+                self.write_bytes = both.ok_or_else(|| format!("{name}={value}: write 4K-64K"))?;
+                return Ok(());
+            }
+            "barriers" => {
+                self.barriers = number()? != 0;
+                return Ok(());
+            }
+            "read_bytes" => &mut self.read_bytes,
+            "random_reads" => &mut self.random_reads,
+            "metadata_reads" => &mut self.metadata_reads,
+            "cpu_ns" => &mut self.cpu_ns,
+            "sync_every" => &mut self.sync_every,
+            "sync_metadata_bytes" => &mut self.sync_metadata_bytes,
+            "write_back" => &mut self.write_back,
+            "commit_every" => &mut self.commit_every,
+            "metadata_bytes" => &mut self.metadata_bytes,
+            "node" => &mut self.node,
+            "request" => &mut self.request,
+            "metadata_area" => &mut self.metadata_area,
+            "data_area" => &mut self.data_area,
+            _ => return Err(format!("a file system has no knob {name:?}; they are listed in docs/lab.md")),
+        };
+        *knob = number()?;
+        Ok(())
+    }
+
     pub(super) fn check(&self) -> Result<(), String> {
         let whole = |n: u64| n > 0 && n.is_multiple_of(4 * KIB);
         if ![self.node, self.request, self.metadata_area, self.data_area].into_iter().all(whole) {

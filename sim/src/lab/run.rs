@@ -84,6 +84,7 @@ struct Run<'a> {
     free_flights: Vec<usize>,
     stage: u32,
     unfinished: usize,
+    answered: u64,
     began: u64,
     steps: u64,
     outcomes: Vec<JobOutcome>,
@@ -110,6 +111,7 @@ impl<'a> Run<'a> {
             free_flights: Vec::new(),
             stage: 0,
             unfinished: 0,
+            answered: 0,
             outcomes: jobs.iter().map(|job| JobOutcome::new(&job.name)).collect(),
             all: JobOutcome::new("all"),
         }
@@ -158,7 +160,7 @@ impl<'a> Run<'a> {
                 }
             };
             self.take_answers();
-            if at - self.began.min(at) > self.setup.limit_ns {
+            if at - self.began.min(at) > self.setup.limit_ns || self.answered >= self.setup.limit_ios {
                 return Stop::Limit;
             }
         }
@@ -319,6 +321,7 @@ impl<'a> Run<'a> {
 
     fn land(&mut self, flight: Flight) {
         let now = self.world.now();
+        self.answered += 1;
         let job = self.clients[flight.client].job;
         let outcome = &mut self.outcomes[job];
         let (at, ramp) = (now - self.began, self.jobs[job].ramp_ns);

@@ -84,6 +84,8 @@ pub struct Setup {
     pub scrub: bool,
     /// Longest run, in virtual ns.
     pub limit_ns: u64,
+    /// Most answers of a run.
+    pub limit_ios: u64,
 }
 
 /// A day and a half: longer than any published run.
@@ -103,6 +105,7 @@ impl Setup {
             stream_window: None,
             scrub: false,
             limit_ns: LIMIT_NS,
+            limit_ios: u64::MAX,
         }
     }
 
