@@ -19,7 +19,7 @@ use braid_core::Profile;
 use serde::Deserialize;
 
 use super::setup::{Member, Setup};
-use crate::disk::Model;
+use crate::device::Model;
 
 /// Most members of a pool in the laboratory.
 const DEVICES_MAX: usize = 4096;
@@ -55,7 +55,7 @@ pub struct DeviceEntry {
     /// So many.
     #[serde(default)]
     pub count: Option<usize>,
-    /// How long it takes: a name, or a file.
+    /// How long it takes: a model that comes with braid, or a file (with a dot or a slash).
     #[serde(default)]
     pub model: Option<String>,
     /// As the system says; of the model when left out.
@@ -105,7 +105,7 @@ impl DeviceEntry {
         };
         let size = size(&self.size).ok_or_else(|| format!("device {name}: {:?} is no size such as 4T", self.size))?;
         let model = match &self.model {
-            Some(word) => model(word),
+            Some(word) => Model::find(word),
             None => model_of_class(&self.class),
         };
         let model = model.map_err(|why| format!("device {name}: {why}"))?;
@@ -144,24 +144,12 @@ pub fn size(word: &str) -> Option<u64> {
     u64::checked_pow(base, power as u32)?.checked_mul(digits.parse().ok()?)
 }
 
-/// A model by name.
-pub fn model(word: &str) -> Result<Model, String> {
-    const KNOWN: [(&str, Model); 5] = [
-        ("hdd", Model::HDD_NCQ),
-        ("ssd", Model::SSD),
-        ("nvme", Model::NVME),
-        ("servers", Model::SERVERS),
-        ("cluster", Model::CLUSTER),
-    ];
-    let found = KNOWN.iter().find(|(name, _)| *name == word).map(|(_, model)| *model);
-    found.ok_or_else(|| format!("no model {word:?}; there are {}", KNOWN.map(|(name, _)| name).join(", ")))
-}
-
 /// The usual model of a class.
 pub fn model_of_class(class: &str) -> Result<Model, String> {
     match class {
-        "hdd" | "ssd" | "nvme" => model(class),
-        "net" => model("cluster"),
+        "hdd" | "nvme" => Model::shipped(class),
+        "ssd" => Model::shipped("sata-ssd"),
+        "net" => Model::shipped("rbd"),
         _ => Err(format!("class {class:?} has no usual model; say which with model")),
     }
 }

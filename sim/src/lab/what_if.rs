@@ -77,7 +77,7 @@ impl Change {
                 let mut found = false;
                 for member in setup.members.iter_mut().filter(|member| member.class == *from) {
                     let settings = std::mem::take(&mut member.settings);
-                    *member = Member { settings, ..Member::new(&member.name, member.size, to, model) };
+                    *member = Member { settings, ..Member::new(&member.name, member.size, to, model.clone()) };
                     found = true;
                 }
                 if !found {

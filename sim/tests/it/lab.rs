@@ -5,6 +5,7 @@ use std::sync::Arc;
 use braid_core::Profile;
 use braid_core::units::{GIB, KIB, MIB};
 use braid_sim::Model;
+use braid_sim::device::{Kind, Network};
 use braid_sim::lab::files::Files;
 use braid_sim::lab::script::Work;
 use braid_sim::lab::trace::Trace;
@@ -12,12 +13,24 @@ use braid_sim::lab::{self, Access, Cpu, Direction, Fill, Job, Member, Outcome, S
 
 const MS: u64 = 1_000_000;
 
-/// One command at a time, 100 us each, whatever its size.
-const PLAIN: Model =
-    Model { base_ns: 100_000, kib_ns: 0, parallel: 1, seek_ns: 0, flush_ns: 50_000, shared_ns: 0, ncq: 0 };
+/// So many commands at once, each so many ns whatever its size; a flush takes 50 us.
+fn servers(servers: u64, ns: u64) -> Model {
+    let (read_ns, write_ns, flush_ns, tail_times) = (ns, ns, 50_000, 1);
+    let numbers = Network { servers, read_ns, write_ns, flush_ns, tail_times, ..Network::default() };
+    Model::new("servers", "so many at once", Kind::Network(numbers))
+}
+
+/// One at a time, 100 us each.
+fn plain() -> Model {
+    servers(1, 100_000)
+}
+
+fn shipped(name: &str) -> Model {
+    Model::shipped(name).expect("it comes with the crate")
+}
 
 fn members(n: usize, model: Model) -> Vec<Member> {
-    (0..n).map(|i| Member::new(&format!("d{i}"), 8 * GIB, "ssd", model)).collect()
+    (0..n).map(|i| Member::new(&format!("d{i}"), 8 * GIB, "ssd", model.clone())).collect()
 }
 
 fn single(model: Model) -> Setup {
@@ -25,7 +38,7 @@ fn single(model: Model) -> Setup {
 }
 
 fn mirror(set: &[(&str, &str)]) -> Setup {
-    let mut setup = Setup::new(members(2, Model::SSD), Profile::Raid1, Profile::Raid1, GIB);
+    let mut setup = Setup::new(members(2, shipped("sata-ssd")), Profile::Raid1, Profile::Raid1, GIB);
     setup.settings = set.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
     setup
 }
@@ -41,7 +54,7 @@ fn run(setup: &Setup, job: Job) -> Outcome {
 
 #[test]
 fn one_at_a_time_takes_what_the_model_says() {
-    let outcome = run(&single(PLAIN), reads(4096));
+    let outcome = run(&single(plain()), reads(4096));
     let job = &outcome.jobs[0];
     assert_eq!((job.data().ios, job.data().bytes, job.stop), (1024, 4 * MIB, Stop::Done));
     assert_eq!(job.runtime_ns, 1024 * 100_000);
@@ -54,10 +67,10 @@ fn one_at_a_time_takes_what_the_model_says() {
 
 #[test]
 fn depth_fills_the_queue_and_latency_grows_with_it() {
-    let outcome = run(&single(PLAIN), Job { depth: 8, ..reads(4096) });
+    let outcome = run(&single(plain()), Job { depth: 8, ..reads(4096) });
     assert_eq!(outcome.all.runtime_ns, 1024 * 100_000, "one server is as fast at any depth");
     assert_eq!(outcome.all.data().latency.quantile_ns(500), 800_000, "behind seven others");
-    let spread = run(&single(Model { parallel: 8, ..PLAIN }), Job { depth: 8, ..reads(4096) });
+    let spread = run(&single(servers(8, 100_000)), Job { depth: 8, ..reads(4096) });
     assert_eq!(spread.all.runtime_ns, 1024 / 8 * 100_000);
 }
 
@@ -82,16 +95,16 @@ fn equal_runs_have_equal_hashes_and_outcomes() {
 
 #[test]
 fn every_block_once_and_a_lap_more_with_loops() {
-    let outcome = run(&single(PLAIN), Job { loops: 3, count: 2, ..reads(64 * KIB) });
+    let outcome = run(&single(plain()), Job { loops: 3, count: 2, ..reads(64 * KIB) });
     assert_eq!(outcome.all.data().ios, 2 * 3 * 64);
     assert_eq!(outcome.devices[0].read_bytes, 2 * 3 * 4 * MIB);
-    let outcome = run(&single(PLAIN), Job { io_size: Some(10 * 4096), ..reads(4096) });
+    let outcome = run(&single(plain()), Job { io_size: Some(10 * 4096), ..reads(4096) });
     assert_eq!(outcome.all.data().ios, 10);
 }
 
 #[test]
 fn rates_and_thinking_and_runtimes_are_kept() {
-    let setup = single(Model { base_ns: 1_000, ..PLAIN });
+    let setup = single(servers(1, 1_000));
     let second = |job| Job { time_based: true, runtime_ns: Some(1_000 * MS), ..job };
     let outcome = run(&setup, second(Job { rate_iops: [Some(500), None], depth: 4, ..reads(4096) }));
     assert_eq!((outcome.all.data().ios, outcome.all.stop), (500, Stop::Runtime));
@@ -107,7 +120,7 @@ fn rates_and_thinking_and_runtimes_are_kept() {
 #[test]
 fn syncs_are_flushes_of_devices() {
     let job = Job { reads: 0, sync_every: 8, ..reads(4096) };
-    let outcome = run(&single(PLAIN), job);
+    let outcome = run(&single(plain()), job);
     let (writes, syncs) = (outcome.all.side(Direction::Write).ios, outcome.all.side(Direction::Sync).ios);
     assert_eq!((writes, syncs), (1024, 1024 / 8 - 1), "a flush comes before the next write, and there is no next one");
     assert!(outcome.devices[0].flushes >= syncs, "{} flushes", outcome.devices[0].flushes);
@@ -119,7 +132,7 @@ fn stages_follow_each_other_and_a_late_job_begins_late() {
     let first = Job { name: "first".into(), ..reads(4096) };
     let late = Job { name: "late".into(), start_ns: 20 * MS, ..reads(4096) };
     let then = Job { name: "then".into(), stage: 1, ..reads(4096) };
-    let outcome = lab::run(&single(PLAIN), &[first, late, then], 1).expect("it runs");
+    let outcome = lab::run(&single(plain()), &[first, late, then], 1).expect("it runs");
     let ends = |i: usize| outcome.jobs[i].began_ns + outcome.jobs[i].runtime_ns;
     assert_eq!((outcome.jobs[0].began_ns, outcome.jobs[1].began_ns), (0, 20 * MS));
     assert_eq!(outcome.jobs[2].began_ns, ends(0).max(ends(1)));
@@ -128,9 +141,9 @@ fn stages_follow_each_other_and_a_late_job_begins_late() {
 
 #[test]
 fn cpu_of_a_client_bounds_what_it_asks() {
-    let fast = Model { base_ns: 1_000, parallel: 64, ..PLAIN };
+    let fast = servers(64, 1_000);
     let job = Job { depth: 32, count: 4, cpu: Cpu { request_ns: 10_000, ..Cpu::default() }, ..reads(4096) };
-    let one = run(&Setup { cpus: 1, ..single(fast) }, job.clone());
+    let one = run(&Setup { cpus: 1, ..single(fast.clone()) }, job.clone());
     let two = run(&Setup { cpus: 2, ..single(fast) }, job);
     assert_eq!(one.all.runtime_ns, 4 * 1024 * 10_000 + 1_000);
     assert_eq!(two.all.runtime_ns, 2 * 1024 * 10_000 + 1_000);
@@ -140,7 +153,7 @@ fn cpu_of_a_client_bounds_what_it_asks() {
 fn batches_are_joined_where_they_are_neighbours() {
     let job = |batch, reap| {
         let job = Job { access: Access::Sequential, depth: 32, batch, reap, ..reads(4096) };
-        run(&single(PLAIN), job).devices[0].reads
+        run(&single(plain()), job).devices[0].reads
     };
     assert_eq!(job(32, 32), 1024 / 32, "32 neighbours go as one");
     assert!(job(1, 1) > 1024 / 32 && job(1, 1) <= 1024, "one by one they join only while the device is full");
@@ -170,7 +183,7 @@ fn pieces_choose_one_by_one_and_join_after_that() {
 
 #[test]
 fn a_scrub_meanwhile_is_seen() {
-    let plain = Setup { members: members(2, PLAIN), ..mirror(&[]) };
+    let plain = Setup { members: members(2, plain()), ..mirror(&[]) };
     let setup = Setup { scrub: true, ..plain.clone() };
     let job = Job { size: Some(256 * MIB), time_based: true, runtime_ns: Some(200 * MS), ..reads(4096) };
     let outcome = run(&setup, job.clone());
@@ -182,19 +195,19 @@ fn a_scrub_meanwhile_is_seen() {
 
 #[test]
 fn a_volume_that_holds_nothing_is_read_without_a_device() {
-    let setup = Setup { fill: Fill::Nothing, ..single(PLAIN) };
+    let setup = Setup { fill: Fill::Nothing, ..single(plain()) };
     assert_eq!(run(&setup, reads(4096)).devices[0].reads, 0);
 }
 
 #[test]
 fn mistakes_are_told_before_anything_runs() {
     let fails = |setup: &Setup, job| lab::run(setup, &[job], 1).expect_err("it must not run");
-    let setup = single(PLAIN);
+    let setup = single(plain());
     assert!(fails(&setup, Job { offset: GIB, ..reads(4096) }).contains("does not fit"));
     assert!(fails(&setup, Job { depth: 0, ..reads(4096) }).contains("deep"));
     assert!(fails(&setup, Job { volume: 3, ..reads(4096) }).contains("no volume 3"));
     assert!(fails(&mirror(&[("read_policy", "best")]), reads(4096)).contains("best"));
-    let large = Setup::new(members(1, PLAIN), Profile::Single, Profile::Dup, 64 * GIB);
+    let large = Setup::new(members(1, plain()), Profile::Single, Profile::Dup, 64 * GIB);
     assert!(fails(&large, Job { size: None, ..reads(4096) }).contains("use larger devices"));
 }
 
@@ -203,20 +216,20 @@ fn a_trace_goes_at_its_own_pace_and_a_slow_pool_shows_as_latency() {
     let lines: String = (0..100).map(|i| format!("[{},1,\"R\",{},4096]\n", i * 50_000, i * 4096)).collect();
     let trace = Trace::parse(&format!("{{\"braid_trace\":1}}\n{lines}{{\"end\":{{}}}}")).expect("a trace");
     let job = Job { work: Some(Work::Trace(Arc::new(trace))), ..Job::default() };
-    let fast = run(&single(Model { base_ns: 10_000, ..PLAIN }), job.clone());
+    let fast = run(&single(servers(1, 10_000)), job.clone());
     assert_eq!((fast.all.data().ios, fast.all.runtime_ns), (100, 99 * 50_000 + 10_000));
     assert_eq!(fast.all.data().latency.max_ns, 10_000);
     // Every 50 us one comes, and each takes 100: the last waits behind 49 others.
-    let slow = run(&single(PLAIN), job);
+    let slow = run(&single(plain()), job);
     assert!(slow.all.data().latency.max_ns > 1_000_000, "{}", slow.all.data().latency.max_ns);
 }
 
 #[test]
 fn a_file_system_gains_from_metadata_on_flash_and_from_no_syncs() {
     let time = |flash: bool, name: &str| {
-        let mut members = vec![Member::new("hdd", 8 * GIB, "hdd", Model::HDD)];
+        let mut members = vec![Member::new("hdd", 8 * GIB, "hdd", shipped("hdd"))];
         if flash {
-            members.push(Member::new("ssd", 8 * GIB, "ssd", Model::SSD));
+            members.push(Member::new("ssd", 8 * GIB, "ssd", shipped("sata-ssd")));
         }
         let setup = Setup::new(members, Profile::Single, Profile::Single, 2 * GIB);
         let files = Files { files: 200, ..Files::named(name).expect("a ready-made one") };
