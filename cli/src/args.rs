@@ -648,6 +648,60 @@ pub(crate) enum LabCommand {
     All(LabFlags),
     /// Only what is out of tolerance; exit code 1 if anything is
     Check(LabNames),
+    /// A load on a pool as it is and on variants of it, in virtual time
+    #[command(name = "what-if", after_long_help = WHAT_IF_HELP)]
+    WhatIf(WhatIfArgs),
+}
+
+const WHAT_IF_HELP: &str = "\
+VARIANTS
+  Each --set, --replace and --add is a variant of its own; --variant takes several changes that go together:
+  --variant \"replace:hdd=ssd read_policy=latency\"   --variant \"add:nvme:1T profile=raid1c3\"
+
+EXAMPLE
+  braid lab what-if --pool tank --job web.fio --set read_policy=queue --replace hdd=ssd";
+
+#[derive(Args, Debug)]
+pub(crate) struct WhatIfArgs {
+    /// A pool of the daemon, or a description of one (with a / or ending in .toml)
+    #[arg(long, value_name = "POOL|FILE.toml")]
+    pub(crate) pool: String,
+    /// What is asked: a job file of fio
+    #[arg(long, value_name = "FILE")]
+    pub(crate) job: Option<PathBuf>,
+    /// What is asked: a trace of blkparse, or of braid trace record
+    #[arg(long, value_name = "FILE", conflicts_with = "job")]
+    pub(crate) trace: Option<PathBuf>,
+    /// What is asked: install, install-unsafe, tree or mail, with knobs: install,files=500
+    #[arg(long, value_name = "NAME[,KNOB=VALUE]", conflicts_with_all = ["job", "trace"])]
+    pub(crate) files: Option<String>,
+    /// A variant with another property; profile= and metadata= are the profiles
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// A variant with all devices of a class replaced
+    #[arg(long, value_name = "CLASS=CLASS")]
+    pub(crate) replace: Vec<String>,
+    /// A variant with one device more
+    #[arg(long, value_name = "CLASS[:SIZE]")]
+    pub(crate) add: Vec<String>,
+    /// A variant with several changes
+    #[arg(long, value_name = "CHANGES")]
+    pub(crate) variant: Vec<String>,
+    /// How long a device takes, by its name in the pool; else the usual model of its class
+    #[arg(long, value_name = "DEVICE=MODEL")]
+    pub(crate) model: Vec<String>,
+    /// Size of a file of the job that says none
+    #[arg(long, value_name = "SIZE", default_value = "4G")]
+    pub(crate) size: String,
+    /// A run is cut after so many virtual seconds
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    pub(crate) seconds: u64,
+    /// A run is cut after so many answers
+    #[arg(long, value_name = "N", default_value_t = 300_000)]
+    pub(crate) requests: u64,
+    /// Runs of each variant, with other dice
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=99))]
+    pub(crate) seeds: u64,
 }
 
 #[derive(Args, Debug)]

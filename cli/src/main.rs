@@ -31,7 +31,7 @@ mod render;
 mod resolve;
 mod tls;
 
-use args::{Cli, Command, FilesystemCommand, InternalCommand, TlsCommand};
+use args::{Cli, Command, FilesystemCommand, InternalCommand, LabCommand, TlsCommand};
 use braid_host::control::api::ApiError;
 use clap::Parser;
 use clap::error::ErrorKind as ClapKind;
@@ -142,6 +142,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Demo(args) => demo::demo(&args),
         Command::Tls(TlsCommand::Init { dir, names, force }) => tls::init(dir, &names, force, json),
         Command::Bench(args) => bench::bench(&args, json),
+        Command::Lab(LabCommand::WhatIf(args)) => lab::what_if::what_if(cli.socket, json, &args),
         Command::Lab(command) => lab::lab(&command, json),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command } => manual::man(&command),

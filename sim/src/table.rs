@@ -297,6 +297,6 @@ mod tests {
         for threads in [1, 2, 7, 1000] {
             assert_eq!(Lab { threads }.each(&items, |i| i * i), items.iter().map(|i| i * i).collect::<Vec<_>>());
         }
-        assert_eq!(Lab { threads: 2 }.each(&[0; 0], |i: &u64| *i), []);
+        assert_eq!(Lab { threads: 2 }.each(&[0; 0], |i: &u64| *i), [0u64; 0]);
     }
 }

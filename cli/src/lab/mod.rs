@@ -5,11 +5,13 @@
 //! | `mod.rs` | runs tables, prints them, writes CSV |
 //! | `report.rs` | `report.html` |
 //! | `svg.rs` | pictures |
+//! | `what_if.rs` | a load on a pool and on variants of it |
 //! | `docs.rs` | tables in `docs/policies.md` |
 
 mod docs;
 mod report;
 mod svg;
+pub(crate) mod what_if;
 
 use crate::args::{LabCommand, LabFlags, LabNames, ListFlags};
 use crate::commands::{self, Outcome};
@@ -39,6 +41,7 @@ pub(crate) fn lab(command: &LabCommand, json: bool) -> Outcome {
         LabCommand::Run(LabNames { names, flags }) => show(&chosen(names)?, flags, json),
         LabCommand::All(flags) => show(&chosen(&[])?, flags, json),
         LabCommand::Check(LabNames { names, flags }) => verify(&chosen(names)?, flags, json),
+        LabCommand::WhatIf(args) => what_if::what_if(None, json, args),
     }
 }
 

@@ -12,9 +12,12 @@
 //! After a flush the thread waits until it and everything before it is back; thinking begins when everything is back. fio
 //! does the same with thinking, and with a flush at depth 1; deeper, it waits for the flush alone.
 
+use braid_core::request::Content;
+
 use super::job::{Cpu, Direction, Job};
 use super::outcome::Stop;
 use super::places::{Ask, Places};
+use super::script::{Script, Step};
 use crate::rng::Rng;
 
 /// What a thread does when the runner asks it.
@@ -47,6 +50,8 @@ pub(super) struct Client {
     state: State,
     rng: Rng,
     places: Places,
+    /// In place of places: what it does, step by step.
+    script: Option<Script>,
     began: u64,
     /// On their way, and back but not looked at yet.
     in_flight: u64,
@@ -75,6 +80,7 @@ impl Client {
             job: index,
             id: job.client + thread as u32,
             state: State::Asleep,
+            script: job.work.as_ref().map(|work| work.script(rng.next_u64())),
             rng,
             places,
             began: now,
@@ -118,6 +124,9 @@ impl Client {
         if let Some(stop) = self.ends(job, now) {
             return self.finish(stop);
         }
+        if self.script.is_some() {
+            return self.follow(now);
+        }
         if self.thinks(job) {
             if self.in_flight > 0 {
                 return Move::Wait;
@@ -129,6 +138,24 @@ impl Client {
             return self.sync();
         }
         self.group(job, now)
+    }
+
+    /// The next steps of its script, up to one that takes time.
+    fn follow(&mut self, now: u64) -> Move {
+        let script = self.script.as_mut().expect("it has one");
+        loop {
+            match script.next() {
+                Some(Step::Ask(asks)) => {
+                    self.in_flight += asks.len() as u64;
+                    return Move::Ask(asks);
+                }
+                Some(Step::Wait) if self.in_flight > 0 => return Move::Wait,
+                Some(Step::Compute(ns)) if ns > 0 => return Move::Sleep(now + ns),
+                Some(Step::Until(at)) if self.began + at > now => return Move::Sleep(self.began + at),
+                Some(_) => {}
+                None => return self.finish(Stop::Done),
+            }
+        }
     }
 
     /// Requests that go together, as many as there is room for.
@@ -170,7 +197,8 @@ impl Client {
         if self.runs_out(job, now) {
             return Some(Stop::Runtime);
         }
-        (!job.time_based && self.asked_bytes >= self.goal_bytes).then_some(Stop::Done)
+        let asked_all = self.script.is_none() && self.asked_bytes >= self.goal_bytes;
+        (!job.time_based && asked_all).then_some(Stop::Done)
     }
 
     fn runs_out(&self, job: &Job, at: u64) -> bool {
@@ -191,7 +219,7 @@ impl Client {
     fn sync(&mut self) -> Move {
         (self.syncs, self.writes_since_sync) = (true, 0);
         self.in_flight += 1;
-        Move::Ask(vec![Ask { direction: Direction::Sync, offset: 0, len: 0 }])
+        Move::Ask(vec![Ask { direction: Direction::Sync, offset: 0, len: 0, fua: false, content: Content::Unsaid }])
     }
 
     fn thinks(&self, job: &Job) -> bool {
@@ -211,7 +239,7 @@ impl Client {
 
     /// Answers that wake it.
     fn wanted(&self, job: &Job) -> u64 {
-        let quiet = self.syncs || self.stop.is_some() || self.thinks(job);
+        let quiet = self.script.is_some() || self.syncs || self.stop.is_some() || self.thinks(job);
         let low = if job.depth_low == 0 { job.depth } else { job.depth_low.min(job.depth) };
         let drains = self.in_flight.saturating_sub(low);
         if quiet { self.in_flight } else { job.reap.max(drains).min(self.in_flight) }

@@ -16,6 +16,8 @@
 
 use braid_core::request::Content;
 
+use super::script::Work;
+
 /// Where the next request is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
@@ -172,6 +174,8 @@ pub struct Job {
     pub each_once: bool,
     /// What its requests say they are.
     pub content: Content,
+    /// In place of all that is about directions, sizes, places and depth: a file system's work, or a trace.
+    pub work: Option<Work>,
 }
 
 impl Default for Job {
@@ -212,6 +216,7 @@ impl Default for Job {
             seed: 0,
             each_once: true,
             content: Content::Unsaid,
+            work: None,
         }
     }
 }
@@ -229,12 +234,26 @@ impl Job {
         (first, end)
     }
 
+    /// What may be touched, and what it holds: ranges that a setup fills.
+    pub fn regions(&self, volume: u64) -> Vec<(u64, u64, Content)> {
+        match &self.work {
+            Some(work) => work.regions(),
+            None => (0..self.count)
+                .map(|thread| self.region(thread, volume))
+                .map(|(first, end)| (first, end, self.content))
+                .collect(),
+        }
+    }
+
     /// What makes no sense, in a sentence.
     pub fn check(&self, volumes: &[u64]) -> Result<(), String> {
         let fail = |why: String| Err(format!("job {}: {why}", self.name));
         let Some(&volume) = volumes.get(self.volume) else {
             return fail(format!("there is no volume {}", self.volume));
         };
+        if let Some(work) = &self.work {
+            return work.check(volume).or_else(fail);
+        }
         let whole = |n: u64| n > 0 && n.is_multiple_of(512);
         for range in self.sizes.iter().flat_map(|sizes| &sizes.0) {
             if !whole(range.min) || range.max < range.min {

@@ -73,12 +73,14 @@ impl Latency {
         0
     }
 
-    /// By powers of two: bucket `i` holds what is in (2^(i-1), 2^i] times the unit, as the published tables count. The
-    /// values at an edge are as exact as the histogram.
+    /// By powers of two: bucket `i` holds what is in (2^(i-1), 2^i] times the unit, as the published tables count. What is
+    /// nearer to an edge than the histogram is exact may be on the other side of it.
     pub fn powers_of_two(&self, unit_ns: u64) -> Vec<u64> {
         let mut powers = vec![0; stats::BUCKETS];
         for (bucket, count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-            powers[stats::Histogram::bucket_of(upper(bucket).min(self.max_ns).div_ceil(unit_ns.max(1)))] += count;
+            let below = if bucket == 0 { 0 } else { upper(bucket - 1) };
+            let middle = below + (upper(bucket) - below).div_ceil(2);
+            powers[stats::Histogram::bucket_of(middle.div_ceil(unit_ns.max(1)))] += count;
         }
         powers
     }
@@ -173,8 +175,8 @@ mod tests {
         }
         assert_eq!((latency.quantile_ns(1000), latency.max_ns, latency.mean_ns()), (1_000_000, 1_000_000, 500_500));
         let mut latency = Latency::default();
-        (1..=1000).for_each(|i| latency.record(i * 1000 - 100));
-        assert_eq!(latency.powers_of_two(1000)[..3], [1, 1, 2], "within 1 us, 2 us, 4 us");
+        [900, 1_900, 2_100, 3_900, 4_100].iter().for_each(|&ns| latency.record(ns));
+        assert_eq!(latency.powers_of_two(1000)[..4], [1, 1, 2, 1]);
         assert_eq!(Latency::default().quantile_ns(500), 0);
     }
 

@@ -12,12 +12,18 @@
 //! Everything is an integer and a function of the seed.
 
 mod client;
+pub mod files;
+pub mod fio;
 pub mod job;
 pub mod latency;
 pub mod outcome;
 mod places;
+pub mod pool_file;
 pub mod run;
+pub mod script;
 pub mod setup;
+pub mod trace;
+pub mod what_if;
 
 pub use job::{Access, Cpu, Direction, Job, SizeRange, Sizes};
 pub use outcome::{Outcome, Stop};

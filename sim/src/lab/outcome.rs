@@ -19,7 +19,7 @@ pub enum Stop {
     Failed(RequestError),
     /// Nothing would ever happen any more, and somebody waits.
     Stuck,
-    /// The run as a whole took longer than it may.
+    /// The run as a whole was as long as it may be, in time or in answers.
     Limit,
 }
 
@@ -31,7 +31,7 @@ impl Stop {
             Stop::Runtime => "the runtime is over".into(),
             Stop::Failed(error) => format!("a request failed: {error:?}"),
             Stop::Stuck => "nothing happens any more, and a client still waits".into(),
-            Stop::Limit => "the run took longer than a run may".into(),
+            Stop::Limit => "the run was cut where a run has to end".into(),
         }
     }
 }

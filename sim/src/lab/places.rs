@@ -4,6 +4,8 @@
 //! power of two that holds all blocks, walked on where it leaves the range (cycle walking, Black and Rogaway 2002). It
 //! needs no memory, whatever the size of the volume.
 
+use braid_core::request::Content;
+
 use super::job::{Access, Direction, Job};
 use crate::rng::Rng;
 
@@ -16,6 +18,10 @@ pub(super) struct Ask {
     pub(super) offset: u64,
     /// Bytes.
     pub(super) len: u64,
+    /// Writes with force unit access.
+    pub(super) fua: bool,
+    /// What it says it is.
+    pub(super) content: Content,
 }
 
 /// The places of one thread.
@@ -58,7 +64,7 @@ impl Places {
             false => self.anywhere(job, len, rng),
         };
         self.at[side] = offset + len;
-        Ask { direction, offset, len }
+        Ask { direction, offset, len, fua: job.fua, content: job.content }
     }
 
     fn anywhere(&mut self, job: &Job, len: u64, rng: &mut Rng) -> u64 {

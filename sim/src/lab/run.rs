@@ -2,13 +2,12 @@
 //!
 //! ```text
 //!   client asks a group --CPU--> pieces, each at its moment --> handle        of the engine
-//!                                the last piece of the group --> drain
+//!                                the last piece of the group --> unplug, drain
 //!   answers --> the request is done when its last piece is --> its client wakes, or waits for more
 //! ```
 //!
-//! Between the pieces of a group the engine takes in what others ask, and nothing of the group is sent before its last
-//! piece: what the plug of a kernel thread does. So pieces choose their copy in the order of the CPUs, and are joined
-//! after that.
+//! While a group is handed over piece by piece its client is plugged: pieces choose their copy in the order of the CPUs,
+//! between those of others, and are joined and sent when the group is complete. A kernel thread does the same.
 //!
 //! Settings may change where a stage begins. What stages before [`Setup::counted_from`] did is remembered by policies and
 //! counted nowhere.
@@ -91,6 +90,7 @@ struct Run<'a> {
     stage: u32,
     unfinished: usize,
     before: Snapshot,
+    answered: u64,
     began: u64,
     steps: u64,
     outcomes: Vec<JobOutcome>,
@@ -118,6 +118,7 @@ impl<'a> Run<'a> {
             free_flights: Vec::new(),
             stage: 0,
             unfinished: 0,
+            answered: 0,
             outcomes: jobs.iter().map(|job| JobOutcome::new(&job.name)).collect(),
             all: JobOutcome::new("all"),
         }
@@ -182,7 +183,7 @@ impl<'a> Run<'a> {
                 }
             };
             self.take_answers();
-            if at - self.began.min(at) > self.setup.limit_ns {
+            if at - self.began.min(at) > self.setup.limit_ns || self.answered >= self.setup.limit_ios {
                 return Stop::Limit;
             }
         }
@@ -286,7 +287,8 @@ impl<'a> Run<'a> {
         let now = self.world.now();
         let (id, job) = (self.clients[group.client].id, &self.jobs[self.clients[group.client].job]);
         let volume = self.volumes[job.volume];
-        if job.piece.is_some() {
+        let plugs = job.piece.is_some() || group.done > 0 || group.steps.last().is_some_and(|last| last.0 > now);
+        if plugs {
             self.world.plug(id);
         }
         while let Some(&(at, number, offset, len)) = group.steps.get(group.done)
@@ -298,11 +300,11 @@ impl<'a> Run<'a> {
             }
             let op = match ask.direction {
                 Direction::Read => Op::Read,
-                Direction::Write => Op::Write { fua: job.fua },
+                Direction::Write => Op::Write { fua: ask.fua },
                 Direction::Trim => Op::Discard,
                 Direction::Sync => Op::Flush,
             };
-            let tag = self.world.submit(id, volume, op, offset, len, job.content);
+            let tag = self.world.submit(id, volume, op, offset, len, ask.content);
             let flight = group.flights[number];
             self.tags.insert(tag, flight);
             group.done += 1;
@@ -315,7 +317,9 @@ impl<'a> Run<'a> {
             self.world.hand_over();
             return self.hand_over_at(group);
         }
-        self.world.unplug(id);
+        if plugs {
+            self.world.unplug(id);
+        }
         self.world.drain();
         self.plan(now, Event::Wake(group.client));
     }
@@ -358,12 +362,13 @@ impl<'a> Run<'a> {
 
     fn land(&mut self, flight: Flight) {
         let now = self.world.now();
+        self.answered += 1;
         let job = self.clients[flight.client].job;
         let outcome = &mut self.outcomes[job];
         let (at, ramp) = (now - self.began, self.jobs[job].ramp_ns);
         match flight.failed {
             Some(_) => outcome.errors += 1,
-            None if at >= outcome.began_ns + ramp => {
+            None if ramp == 0 || at > outcome.began_ns + ramp => {
                 let ns = now - flight.began;
                 let side = &mut outcome.sides[flight.ask.direction as usize];
                 side.ios += 1;

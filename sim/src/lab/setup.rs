@@ -90,6 +90,8 @@ pub struct Setup {
     pub scrub_rests: Option<(u64, u64)>,
     /// Longest run, in virtual ns.
     pub limit_ns: u64,
+    /// Most answers of a run.
+    pub limit_ios: u64,
 }
 
 /// A day and a half: longer than any published run.
@@ -112,6 +114,7 @@ impl Setup {
             scrub: false,
             scrub_rests: None,
             limit_ns: LIMIT_NS,
+            limit_ios: u64::MAX,
         }
     }
 
@@ -189,18 +192,22 @@ impl Setup {
     fn fill(&self, world: &mut World, jobs: &[Job], volumes: &[VolumeId]) -> Result<(), String> {
         for (number, (&id, volume)) in volumes.iter().zip(&self.volumes).enumerate() {
             let ours = jobs.iter().filter(|job| job.volume == number);
-            let regions = ours.flat_map(|job| (0..job.count).map(|thread| job.region(thread, volume.size)));
-            for (first, end) in union(regions.collect()) {
-                write_all(world, id, first, end).map_err(|error| {
-                    format!("filling volume {} up to byte {end} failed ({error}); use larger devices", volume.name)
-                })?;
+            let regions: Vec<_> = ours.flat_map(|job| job.regions(volume.size)).collect();
+            for content in [Content::Metadata, Content::Data, Content::Unsaid] {
+                let alike = regions.iter().filter(|region| region.2 == content);
+                for (first, end) in union(alike.map(|region| (region.0, region.1)).collect()) {
+                    write_all(world, id, (first, end.min(volume.size)), content).map_err(|error| {
+                        let name = &volume.name;
+                        format!("filling volume {name} up to byte {end} failed ({error}); use larger devices")
+                    })?;
+                }
             }
         }
         Ok(())
     }
 }
 
-fn write_all(world: &mut World, volume: VolumeId, first: u64, end: u64) -> Result<(), String> {
+fn write_all(world: &mut World, volume: VolumeId, (first, end): (u64, u64), content: Content) -> Result<(), String> {
     const LEN: u64 = 8 * MIB;
     let mut at = first / BLOCK * BLOCK;
     let end = end.next_multiple_of(BLOCK);
@@ -208,7 +215,7 @@ fn write_all(world: &mut World, volume: VolumeId, first: u64, end: u64) -> Resul
         for _ in 0..32 {
             let len = LEN.min(end - at);
             if len > 0 {
-                world.submit(u32::MAX, volume, Op::Write { fua: false }, at, len, Content::Unsaid);
+                world.submit(u32::MAX, volume, Op::Write { fua: false }, at, len, content);
             }
             at += len;
         }

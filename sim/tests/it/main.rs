@@ -4,6 +4,7 @@ mod apart;
 mod background;
 mod damage;
 mod full;
+mod lab;
 mod live;
 mod queues;
 mod reads_beside_scrub;

@@ -446,7 +446,7 @@ fn a_bad_block_is_its_own_trouble_and_not_that_of_writes_that_travelled_with_it(
     for (left, after) in [(1, DeviceState::Online), (u64::MAX, DeviceState::Failed)] {
         let (mut world, v, at) = written(2, Profile::Raid1);
         bad(&mut world, 1, WRITE, at + 5 * 4 * KIB, 1, left);
-        assert_eq!(sixteen(&mut world, v, WRITE), [], "the other copy took them all");
+        assert!(sixteen(&mut world, v, WRITE).is_empty(), "the other copy took them all");
         assert_eq!((state(&world, 1), state(&world, 2)), (after, DeviceState::Online));
         assert_eq!(world.engine().report().devices[1].io.write_errors, 0);
         fine(&mut world);

@@ -1,0 +1,405 @@
+//! What a file system asks of its device: data and metadata apart, in the order that its promises need.
+//!
+//! ```text
+//!   a file     CPU - metadata read - data read - data written -,
+//!                                                              |-- with syncs: data, log, flush, superblock; wait
+//!                                                              '-- without: stays in memory, written back in windows
+//!   a commit   (every so many files, or when the window is full)
+//!              data, tree blocks, flush, superblock with force unit access
+//!
+//!   volume     |superblock| tree blocks ........ | data .......................... |
+//!               metadata                          data, allocated one after the other
+//! ```
+//!
+//! This is a tree that copies on write, as btrfs is: a sync writes the file and the blocks of a log, a commit writes what
+//! changed in the trees to new places. Metadata says so in its requests, so that placement can go by it.
+//!
+//! Left out: names, what the tree looks like inside, reads of data that is still in memory, a commit that overlaps with the
+//! writes of the next. One process does everything.
+
+use braid_core::request::Content;
+use braid_core::units::{KIB, MIB};
+
+use super::job::Direction;
+use super::places::Ask;
+use super::script::Step;
+use crate::rng::Rng;
+
+/// The knobs; every size in bytes, every time in ns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// Files that are worked on, one after the other.
+    pub files: u64,
+    /// Data written to each, at least and at most; the sizes are spread evenly over powers of two between them.
+    pub write_bytes: (u64, u64),
+    /// Data read for each from what was there before, one after the other: the package that it comes from.
+    pub read_bytes: u64,
+    /// Random reads of data for each.
+    pub random_reads: u64,
+    /// Blocks of the tree read for each, one by one and anywhere: what is not in memory.
+    pub metadata_reads: u64,
+    /// CPU for each.
+    pub cpu_ns: u64,
+    /// A sync after each so many files; 0 is never.
+    pub sync_every: u64,
+    /// Tree blocks that a sync writes: the log.
+    pub sync_metadata_bytes: u64,
+    /// Flush at each sync and commit, and the superblock after it.
+    pub barriers: bool,
+    /// Data that may be in memory, unwritten.
+    pub write_back: u64,
+    /// A commit after so many files; 0 is only at the end.
+    pub commit_every: u64,
+    /// Tree blocks that a commit writes for each file since the last.
+    pub metadata_bytes: u64,
+    /// Size of a tree block.
+    pub node: u64,
+    /// Largest request.
+    pub request: u64,
+    /// Space of the tree blocks.
+    pub metadata_area: u64,
+    /// Space of the data; writes begin again at its front when it is full.
+    pub data_area: u64,
+}
+
+impl Default for Files {
+    fn default() -> Files {
+        Files {
+            files: 2_000,
+            write_bytes: (4 * KIB, 64 * KIB),
+            read_bytes: 0,
+            random_reads: 0,
+            metadata_reads: 1,
+            cpu_ns: 100_000,
+            sync_every: 1,
+            sync_metadata_bytes: 32 * KIB,
+            barriers: true,
+            write_back: 64 * MIB,
+            commit_every: 500,
+            metadata_bytes: 16 * KIB,
+            node: 16 * KIB,
+            request: 512 * KIB,
+            metadata_area: 256 * MIB,
+            data_area: 1024 * MIB,
+        }
+    }
+}
+
+/// Names of the ready-made ones.
+pub const NAMES: [&str; 4] = ["install", "install-unsafe", "tree", "mail"];
+
+impl Files {
+    /// A ready-made one: `install` (packages are unpacked, each file synced), `install-unsafe` (the same without syncs),
+    /// `tree` (many small files are read), `mail` (messages arrive, each synced, and others are read).
+    pub fn named(name: &str) -> Option<Files> {
+        let install = Files { read_bytes: 16 * KIB, cpu_ns: 400_000, ..Files::default() };
+        Some(match name {
+            "install" => install,
+            "install-unsafe" => Files { sync_every: 0, ..install },
+            "tree" => Files {
+                write_bytes: (0, 0),
+                random_reads: 1,
+                metadata_reads: 2,
+                cpu_ns: 50_000,
+                sync_every: 0,
+                commit_every: 0,
+                ..Files::default()
+            },
+            "mail" => Files { write_bytes: (2 * KIB, 32 * KIB), random_reads: 2, cpu_ns: 30_000, ..Files::default() },
+            _ => return None,
+        })
+    }
+
+    /// Sets a knob by name; sizes as `64K`, times in ns.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let number = || super::pool_file::size(value).ok_or_else(|| format!("{name}={value}: that is no number"));
+        let knob = match name {
+            "files" => &mut self.files,
+            "write_bytes" => {
+                let (min, max) = value.split_once('-').unwrap_or((value, value));
+                let both = super::pool_file::size(min).zip(super::pool_file::size(max));
+                self.write_bytes = both.ok_or_else(|| format!("{name}={value}: write 4K-64K"))?;
+                return Ok(());
+            }
+            "barriers" => {
+                self.barriers = number()? != 0;
+                return Ok(());
+            }
+            "read_bytes" => &mut self.read_bytes,
+            "random_reads" => &mut self.random_reads,
+            "metadata_reads" => &mut self.metadata_reads,
+            "cpu_ns" => &mut self.cpu_ns,
+            "sync_every" => &mut self.sync_every,
+            "sync_metadata_bytes" => &mut self.sync_metadata_bytes,
+            "write_back" => &mut self.write_back,
+            "commit_every" => &mut self.commit_every,
+            "metadata_bytes" => &mut self.metadata_bytes,
+            "node" => &mut self.node,
+            "request" => &mut self.request,
+            "metadata_area" => &mut self.metadata_area,
+            "data_area" => &mut self.data_area,
+            _ => return Err(format!("a file system has no knob {name:?}; they are listed in docs/lab.md")),
+        };
+        *knob = number()?;
+        Ok(())
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        let whole = |n: u64| n > 0 && n.is_multiple_of(4 * KIB);
+        if ![self.node, self.request, self.metadata_area, self.data_area].into_iter().all(whole) {
+            return Err("node, request and both areas are multiples of 4 KiB".into());
+        }
+        if self.write_bytes.0 > self.write_bytes.1 || self.files == 0 {
+            return Err("there is a file at least, and sizes go from the smaller to the larger".into());
+        }
+        let largest = self.write_bytes.1.max(self.read_bytes).max(self.request).max(self.write_back);
+        if self.data_area < largest || self.metadata_area < self.node + 4 * KIB {
+            return Err("the area of the data holds the window of what is written back, and every file".into());
+        }
+        Ok(())
+    }
+
+    pub(super) fn bytes_needed(&self) -> u64 {
+        self.metadata_area + self.data_area
+    }
+
+    pub(super) fn regions(&self) -> Vec<(u64, u64, Content)> {
+        let border = self.metadata_area;
+        vec![(0, border, Content::Metadata), (border, border + self.data_area, Content::Data)]
+    }
+}
+
+/// A run through the files.
+#[derive(Debug)]
+pub(super) struct FilesScript {
+    knobs: Files,
+    /// Places, and sizes by dice of their own: with and without syncs the files are the same.
+    rng: Rng,
+    sizes: Rng,
+    steps: std::collections::VecDeque<Step>,
+    done: u64,
+    /// Where data goes next, and where the package is read next.
+    at: u64,
+    read_at: u64,
+    dirty: u64,
+    since_commit: u64,
+    since_sync: u64,
+    ended: bool,
+}
+
+impl FilesScript {
+    pub(super) fn new(knobs: &Files, seed: u64) -> FilesScript {
+        FilesScript {
+            knobs: knobs.clone(),
+            rng: Rng::new(seed),
+            sizes: Rng::new(seed ^ 0x512e),
+            steps: Default::default(),
+            done: 0,
+            at: 0,
+            // What is read was written long ago: elsewhere.
+            read_at: knobs.data_area / 2,
+            dirty: 0,
+            since_commit: 0,
+            since_sync: 0,
+            ended: false,
+        }
+    }
+
+    pub(super) fn next(&mut self) -> Option<Step> {
+        while self.steps.is_empty() {
+            if self.ended {
+                return None;
+            }
+            match self.done < self.knobs.files {
+                true => self.file(),
+                false => {
+                    self.commit();
+                    self.ended = true;
+                }
+            }
+        }
+        self.steps.pop_front()
+    }
+
+    fn file(&mut self) {
+        let knobs = self.knobs.clone();
+        self.steps.push_back(Step::Compute(knobs.cpu_ns));
+        for _ in 0..knobs.metadata_reads {
+            let node = self.node();
+            self.wait_for(vec![read(node, knobs.node, Content::Metadata)]);
+        }
+        for _ in 0..knobs.random_reads {
+            let len = self.len().max(4 * KIB);
+            let blocks = (knobs.data_area - len) / (4 * KIB);
+            let offset = knobs.metadata_area + self.rng.below(blocks + 1) * 4 * KIB;
+            self.wait_for(vec![read(offset, len, Content::Data)]);
+        }
+        if knobs.read_bytes > 0 {
+            let asks = pieces(&knobs, &mut self.read_at, knobs.read_bytes);
+            self.wait_for(asks.into_iter().map(|(offset, len)| read(offset, len, Content::Data)).collect());
+        }
+        (self.done, self.since_commit, self.since_sync) = (self.done + 1, self.since_commit + 1, self.since_sync + 1);
+        self.dirty += self.len();
+        if knobs.sync_every > 0 && self.since_sync >= knobs.sync_every {
+            self.sync();
+        }
+        if self.dirty >= knobs.write_back {
+            self.write_back();
+        }
+        if knobs.commit_every > 0 && self.since_commit >= knobs.commit_every {
+            self.commit();
+        }
+    }
+
+    /// A file's size: any power of two between the bounds is as likely as another, and within it every block.
+    fn len(&mut self) -> u64 {
+        let (min, max) = self.knobs.write_bytes;
+        if min == max {
+            return max.next_multiple_of(4 * KIB);
+        }
+        let powers = u64::from((max / min.max(1)).max(1).ilog2());
+        let low = min.max(1) << self.sizes.below(powers + 1);
+        self.sizes.between(low.min(max), (2 * low).min(max)).next_multiple_of(4 * KIB)
+    }
+
+    fn node(&mut self) -> u64 {
+        let nodes = (self.knobs.metadata_area - 4 * KIB) / self.knobs.node;
+        4 * KIB + self.rng.below(nodes) * self.knobs.node
+    }
+
+    fn wait_for(&mut self, asks: Vec<Ask>) {
+        if !asks.is_empty() {
+            self.steps.extend([Step::Ask(asks), Step::Wait]);
+        }
+    }
+
+    /// What is in memory goes out. Nobody waits, except that what went before is there.
+    fn write_back(&mut self) {
+        let dirty = std::mem::take(&mut self.dirty);
+        let asks = pieces(&self.knobs, &mut self.at, dirty);
+        if !asks.is_empty() {
+            let asks = asks.into_iter().map(|(offset, len)| write(offset, len, Content::Data)).collect();
+            self.steps.extend([Step::Wait, Step::Ask(asks)]);
+        }
+    }
+
+    /// The data, the log, and the barrier between them and the superblock.
+    fn sync(&mut self) {
+        self.since_sync = 0;
+        self.write_back();
+        self.steps.push_back(Step::Wait);
+        self.nodes(self.knobs.sync_metadata_bytes);
+        self.barrier();
+    }
+
+    fn commit(&mut self) {
+        self.write_back();
+        self.steps.push_back(Step::Wait);
+        let files = std::mem::take(&mut self.since_commit);
+        self.nodes(files * self.knobs.metadata_bytes);
+        self.barrier();
+    }
+
+    fn nodes(&mut self, bytes: u64) {
+        let asks = (0..bytes.div_ceil(self.knobs.node)).map(|_| {
+            let node = self.node();
+            write(node, self.knobs.node, Content::Metadata)
+        });
+        let asks = asks.collect();
+        self.wait_for(asks);
+    }
+
+    fn barrier(&mut self) {
+        if self.knobs.barriers {
+            let flush = Ask { direction: Direction::Sync, offset: 0, len: 0, fua: false, content: Content::Metadata };
+            self.wait_for(vec![flush]);
+            self.wait_for(vec![Ask { fua: true, ..write(0, 4 * KIB, Content::Metadata) }]);
+        }
+    }
+}
+
+fn read(offset: u64, len: u64, content: Content) -> Ask {
+    Ask { direction: Direction::Read, offset, len, fua: false, content }
+}
+
+fn write(offset: u64, len: u64, content: Content) -> Ask {
+    Ask { direction: Direction::Write, offset, len, fua: false, content }
+}
+
+/// Requests for the next bytes of the area of the data, which ends where it began.
+fn pieces(knobs: &Files, at: &mut u64, bytes: u64) -> Vec<(u64, u64)> {
+    let mut pieces = Vec::new();
+    let mut left = bytes.next_multiple_of(4 * KIB);
+    while left > 0 {
+        let len = left.min(knobs.request).min(knobs.data_area - *at);
+        pieces.push((knobs.metadata_area + *at, len));
+        left -= len;
+        *at = (*at + len) % knobs.data_area;
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps(files: &Files) -> Vec<Step> {
+        let mut script = FilesScript::new(files, 1);
+        std::iter::from_fn(|| script.next()).collect()
+    }
+
+    fn asked(steps: &[Step], mut of: impl FnMut(&Ask) -> bool) -> Vec<Ask> {
+        let groups = steps.iter().filter_map(|step| if let Step::Ask(asks) = step { Some(asks) } else { None });
+        groups.flatten().filter(|ask| of(ask)).copied().collect()
+    }
+
+    #[test]
+    fn every_sync_is_data_log_flush_superblock_in_this_order() {
+        let files = Files { files: 1, metadata_reads: 0, commit_every: 0, metadata_bytes: 0, ..Files::default() };
+        let steps = steps(&files);
+        let order: Vec<_> = asked(&steps, |_| true).iter().map(|a| (a.direction, a.content, a.fua)).collect();
+        use Direction::{Sync, Write};
+        let sync = [
+            (Write, Content::Data, false),
+            (Write, Content::Metadata, false),
+            (Write, Content::Metadata, false),
+            (Sync, Content::Metadata, false),
+            (Write, Content::Metadata, true),
+        ];
+        assert_eq!(order[..5], sync);
+        assert_eq!(order[5..], sync[3..], "and the last commit has nothing more to write");
+        // Nothing of a sync overtakes what came before it.
+        let waits = steps.iter().filter(|step| **step == Step::Wait).count();
+        assert!(waits >= 4, "{steps:?}");
+    }
+
+    #[test]
+    fn without_syncs_the_same_data_goes_out_in_large_requests() {
+        let bytes = |asks: Vec<Ask>| asks.iter().map(|ask| ask.len).sum::<u64>();
+        let is_data = |a: &Ask| a.direction == Direction::Write && a.content == Content::Data;
+        let (safe, not) = (Files::named("install").expect("it"), Files::named("install-unsafe").expect("it"));
+        let (safe, not) = (steps(&safe), steps(&not));
+        assert_eq!(bytes(asked(&safe, is_data)), bytes(asked(&not, is_data)));
+        assert!(asked(&safe, is_data).len() > 10 * asked(&not, is_data).len());
+        let syncs = |steps: &[Step]| asked(steps, |a| a.direction == Direction::Sync).len();
+        assert_eq!((syncs(&safe), syncs(&not)), (2_000 + 4 + 1, 4 + 1), "each file, each 500 files, the end");
+    }
+
+    #[test]
+    fn every_ready_made_one_stays_in_its_areas() {
+        for name in NAMES {
+            let files = Files::named(name).expect("it");
+            files.check().expect("it makes sense");
+            let border = files.metadata_area;
+            for ask in asked(&steps(&files), |a| a.direction != Direction::Sync) {
+                let (first, end) = (ask.offset, ask.offset + ask.len);
+                let inside = match ask.content {
+                    Content::Metadata => end <= border,
+                    _ => first >= border && end <= border + files.data_area,
+                };
+                assert!(inside && ask.len > 0 && first.is_multiple_of(4096), "{name}: {ask:?}");
+            }
+        }
+        assert_eq!(Files::named("database"), None);
+    }
+}

@@ -1,0 +1,320 @@
+//! The same jobs on today's pool and on variants of it.
+//!
+//! ```text
+//!   variant   one change or several:  read_policy=latency   profile=raid10   replace:hdd=ssd   add:nvme:1T
+//!   runs      each variant with the same seeds; the run in the middle is shown, the distance of the others is the spread
+//!   advice    throughput decides, or p99 where the load sets its own pace; a margin below 5 %, or within the spread, is
+//!             too small to matter
+//! ```
+//!
+//! What a variant costs in money, work and safety is not weighed: only that it survives fewer failures is said.
+
+use braid_core::Profile;
+
+use super::job::Job;
+use super::outcome::{Outcome, Stop};
+use super::pool_file;
+use super::run;
+use super::script::Work;
+use super::setup::{Member, Setup};
+
+/// Margins below this many thousandths don't matter.
+pub const MARGIN_MIN: u64 = 50;
+
+/// One change of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A property of the pool, of its queues too.
+    Set(String, String),
+    /// The profile of data.
+    Data(Profile),
+    /// The profile of metadata.
+    Metadata(Profile),
+    /// Every device of one class becomes one of another, as large as before.
+    Replace(String, String),
+    /// One more device, of a class and so many bytes; none is as large as the largest.
+    Add(String, Option<u64>),
+}
+
+impl Change {
+    /// As it is written, see the module.
+    pub fn parse(word: &str) -> Result<Change, String> {
+        let wrong = || {
+            format!(
+                "{word:?} is no change; write NAME=VALUE, profile=PROFILE, metadata=PROFILE, replace:CLASS=CLASS or \
+                 add:CLASS[:SIZE]"
+            )
+        };
+        if let Some(rest) = word.strip_prefix("replace:") {
+            let (from, to) = rest.split_once('=').ok_or_else(wrong)?;
+            return Ok(Change::Replace(from.into(), to.into()));
+        }
+        if let Some(rest) = word.strip_prefix("add:") {
+            let (class, size) = match rest.split_once(':') {
+                Some((class, size)) => (class, Some(pool_file::size(size).ok_or_else(wrong)?)),
+                None => (rest, None),
+            };
+            return Ok(Change::Add(class.into(), size));
+        }
+        let (name, value) = word.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
+        Ok(match name {
+            "profile" | "data" => Change::Data(pool_file::profile(value)?),
+            "metadata" => Change::Metadata(pool_file::profile(value)?),
+            _ => Change::Set(name.into(), value.into()),
+        })
+    }
+
+    fn apply(&self, setup: &mut Setup) -> Result<(), String> {
+        match self {
+            Change::Set(name, value) => {
+                setup.settings.retain(|(known, _)| known != name);
+                setup.settings.push((name.clone(), value.clone()));
+            }
+            Change::Data(profile) => setup.data = *profile,
+            Change::Metadata(profile) => setup.metadata = *profile,
+            Change::Replace(from, to) => {
+                let model = pool_file::model_of_class(to)?;
+                let mut found = false;
+                for member in setup.members.iter_mut().filter(|member| member.class == *from) {
+                    let settings = std::mem::take(&mut member.settings);
+                    *member = Member { settings, ..Member::new(&member.name, member.size, to, model.clone()) };
+                    found = true;
+                }
+                if !found {
+                    return Err(format!("no device of class {from:?} is there to be replaced"));
+                }
+            }
+            Change::Add(class, size) => {
+                let largest = setup.members.iter().map(|member| member.size).max().unwrap_or(0);
+                let name = format!("+{class}{}", setup.members.len());
+                let model = pool_file::model_of_class(class)?;
+                setup.members.push(Member::new(&name, size.unwrap_or(largest), class, model));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Changes that go together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variant {
+    /// As it was written; `today` without changes.
+    pub name: String,
+    /// In this order.
+    pub changes: Vec<Change>,
+}
+
+impl Variant {
+    /// The pool as it is.
+    pub fn today() -> Variant {
+        Variant { name: "today".into(), changes: Vec::new() }
+    }
+
+    /// Changes between blanks.
+    pub fn parse(text: &str) -> Result<Variant, String> {
+        let changes: Vec<Change> = text.split_whitespace().map(Change::parse).collect::<Result<_, _>>()?;
+        match changes.is_empty() {
+            true => Err("a variant has at least one change".into()),
+            false => Ok(Variant { name: text.split_whitespace().collect::<Vec<_>>().join(" "), changes }),
+        }
+    }
+
+    /// A setup with its changes.
+    pub fn of(&self, setup: &Setup) -> Result<Setup, String> {
+        let mut changed = setup.clone();
+        self.changes.iter().try_for_each(|change| change.apply(&mut changed))?;
+        Ok(changed)
+    }
+}
+
+/// What came of a variant.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// Its name.
+    pub name: String,
+    /// The pool it ran on.
+    pub setup: Setup,
+    /// The run in the middle.
+    pub outcome: Outcome,
+    /// Thousandths between the best and the worst run.
+    pub spread_permille: u64,
+}
+
+/// Runs every variant with every seed, and then tells them apart.
+pub fn trials(setup: &Setup, jobs: &[Job], variants: &[Variant], seeds: &[u64]) -> Result<Vec<Trial>, String> {
+    let measure = Measure::of(jobs);
+    let one = |variant: &Variant| {
+        let setup = variant.of(setup).map_err(|why| format!("variant {}: {why}", variant.name))?;
+        let run = |&seed: &u64| run::run(&setup, jobs, seed);
+        let runs: Result<Vec<Outcome>, String> = seeds.iter().map(run).collect();
+        let mut runs = runs.map_err(|why| format!("variant {}: {why}", variant.name))?;
+        runs.sort_by_key(|outcome| measure.value(outcome));
+        let [low, high] = [runs.first(), runs.last()].map(|run| run.map_or(0, |run| measure.value(run)));
+        let outcome = runs.swap_remove(runs.len() / 2);
+        let spread_permille = margin(low, high);
+        Ok(Trial { name: variant.name.clone(), setup, outcome, spread_permille })
+    };
+    variants.iter().map(one).collect()
+}
+
+/// Thousandths that the larger is above the smaller.
+fn margin(low: u64, high: u64) -> u64 {
+    (u128::from(high - low) * 1000).checked_div(u128::from(low)).unwrap_or(0).min(1_000_000) as u64
+}
+
+/// By what variants are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Bytes a second: more is better.
+    Throughput,
+    /// What 99 of 100 requests wait at most: less is better.
+    P99,
+}
+
+impl Measure {
+    /// A load that sets its own pace cannot go faster on a faster pool: what counts is how long it waits.
+    pub fn of(jobs: &[Job]) -> Measure {
+        let paced = |job: &Job| {
+            let is_trace = matches!(job.work, Some(Work::Trace(_)));
+            is_trace || job.think_ns > 0 || job.rate.iter().chain(&job.rate_iops).any(|rate| rate.is_some())
+        };
+        if jobs.iter().all(paced) { Measure::P99 } else { Measure::Throughput }
+    }
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Measure::Throughput => "throughput",
+            Measure::P99 => "p99",
+        }
+    }
+
+    /// What it is in a run.
+    pub fn value(self, outcome: &Outcome) -> u64 {
+        match self {
+            Measure::Throughput => outcome.all.bytes_per_s(),
+            Measure::P99 => outcome.all.data().latency.quantile_ns(990),
+        }
+    }
+
+    fn is_better(self, a: u64, b: u64) -> bool {
+        match self {
+            Measure::Throughput => a > b,
+            Measure::P99 => a < b,
+        }
+    }
+}
+
+/// What to do, and how sure that is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// The best trial; 0 is today's.
+    pub best: usize,
+    /// By what.
+    pub measure: &'static str,
+    /// Thousandths that it is ahead of today.
+    pub margin_permille: u64,
+    /// It is worth something.
+    pub matters: bool,
+    /// All of that in sentences.
+    pub sentences: Vec<String>,
+}
+
+/// The first trial is today's.
+pub fn advise(jobs: &[Job], trials: &[Trial]) -> Option<Advice> {
+    let measure = Measure::of(jobs);
+    let today = trials.first()?;
+    let fine = |trial: &Trial| !matches!(trial.outcome.stop, Stop::Failed(_) | Stop::Stuck);
+    let value = |trial: &Trial| measure.value(&trial.outcome);
+    let mut best = 0;
+    for (i, trial) in trials.iter().enumerate().skip(1).filter(|(_, trial)| fine(trial)) {
+        if !fine(&trials[best]) || measure.is_better(value(trial), value(&trials[best])) {
+            best = i;
+        }
+    }
+    let winner = &trials[best];
+    let (a, b) = (value(today), value(winner));
+    let margin_permille = margin(a.min(b), a.max(b));
+    let noise = today.spread_permille.max(winner.spread_permille);
+    let matters = best > 0 && margin_permille >= MARGIN_MIN.max(noise);
+    let mut sentences = vec![verdict(best, winner, measure, margin_permille, matters, noise)];
+    sentences.extend(reservations(best, today, winner, measure));
+    Some(Advice { best, measure: measure.name(), margin_permille, matters, sentences })
+}
+
+fn verdict(best: usize, winner: &Trial, measure: Measure, margin: u64, matters: bool, noise: u64) -> String {
+    let percent = |permille: u64| format!("{}.{} %", permille / 10, permille % 10);
+    let gain = match measure {
+        Measure::Throughput if margin >= 1000 => {
+            format!("{}.{} times the throughput", 1 + margin / 1000, margin % 1000 / 100)
+        }
+        Measure::Throughput => format!("{} more throughput", percent(margin)),
+        Measure::P99 => format!("a p99 that is better by {}", percent(margin)),
+    };
+    match (best, matters) {
+        (0, _) => "Leave it as it is: no variant is faster than today.".into(),
+        (_, true) if margin >= 1000 && measure == Measure::Throughput => {
+            format!("Take {}: {gain} of today.", winner.name)
+        }
+        (_, true) => format!("Take {}: {gain} than today.", winner.name),
+        (_, false) if margin < MARGIN_MIN => {
+            format!("Leave it as it is: {} comes first, but {gain} is too small to matter.", winner.name)
+        }
+        _ => format!(
+            "Leave it as it is: {} comes first with {gain}, but runs differ by {} from seed to seed.",
+            winner.name,
+            percent(noise)
+        ),
+    }
+}
+
+/// What speaks against the winner.
+fn reservations(best: usize, today: &Trial, winner: &Trial, measure: Measure) -> Vec<String> {
+    let mut found = Vec::new();
+    if best == 0 {
+        return found;
+    }
+    let p99 = |trial: &Trial| trial.outcome.all.data().latency.quantile_ns(990);
+    if measure == Measure::Throughput && p99(winner) > p99(today) * 3 / 2 {
+        found.push("Its p99 is more than half as long again as today's.".into());
+    }
+    let survives = |setup: &Setup| {
+        let failures = |profile: Profile| profile.facts().tolerated_failures;
+        failures(setup.data).min(failures(setup.metadata))
+    };
+    if survives(&winner.setup) < survives(&today.setup) {
+        found.push(format!(
+            "It survives the loss of {} devices; today's pool survives {}.",
+            survives(&winner.setup),
+            survives(&today.setup)
+        ));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_read_and_applied_in_order() {
+        let pool = "data='raid1'\n[[device]]\nclass='hdd'\nsize='1T'\ncount=2";
+        let setup = pool_file::PoolFile::parse(pool).and_then(|pool| pool.setup()).expect("a pool");
+        let text = "read_policy=pid  read_policy=latency replace:hdd=ssd add:nvme:2T profile=raid1c3";
+        let changed = Variant::parse(text).and_then(|variant| variant.of(&setup)).expect("a variant");
+        let classes: Vec<_> = changed.members.iter().map(|m| (m.class.as_str(), m.rotational, m.size >> 40)).collect();
+        assert_eq!(classes, [("ssd", false, 1), ("ssd", false, 1), ("nvme", false, 2)]);
+        assert_eq!(changed.settings, [("read_policy".to_string(), "latency".to_string())]);
+        assert_eq!(changed.data, Profile::Raid1c3);
+        for (text, wanted) in [
+            ("", "at least one change"),
+            ("faster", "is no change"),
+            ("add:ssd:much", "is no change"),
+            ("profile=raid9", "there are single"),
+        ] {
+            assert!(Variant::parse(text).expect_err(text).contains(wanted), "{text}");
+        }
+        let missing = Variant::parse("replace:nvme=ssd").and_then(|variant| variant.of(&setup));
+        assert!(missing.expect_err("there is none").contains("no device of class \"nvme\""));
+    }
+}
