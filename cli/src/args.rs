@@ -10,7 +10,7 @@ FINDING THE DAEMON
   there, the system's /run/braid/braid.sock. Start one with: braid daemon
 
 NAMES
-  A device has a '/' or a scheme (ram:1G); a pool is a plain word; a volume is POOL/NAME.
+  A device has a '/' or a scheme (ram:1G, model:hdd,./a.img); a pool is a plain word; a volume is POOL/NAME.
   A bare sdb is looked up as pool, then member, then /dev/sdb. Order does not matter.
 
 SIZES
@@ -172,7 +172,7 @@ pub(crate) enum Command {
 
 #[derive(Args, Debug)]
 pub(crate) struct CreateArgs {
-    /// Name of the pool and its devices: /dev/sdb, ./disk.img, ram:1G, sdb
+    /// Name of the pool and its devices: /dev/sdb, ./disk.img, ram:1G, sdb, model:hdd,./disk.img
     #[arg(value_name = "POOL DEVICE")]
     pub(crate) words: Vec<String>,
     /// Profile of data: single dup raid0 raid1 raid1c3 raid1c4 raid10; raid1@ssd,hdd with classes

@@ -6,6 +6,8 @@
 //! | begins with `nbd` | an NBD socket: shares on the daemon's own socket, or on its address, are served there |
 //! | anything else | the control socket |
 
+use crate::models;
+use braid_host::backend::pace;
 use braid_host::control::api::ApiError;
 use braid_host::control::server::{self, Bound};
 use braid_host::control::service::Service;
@@ -55,6 +57,7 @@ pub(crate) fn service(passed: Passed, socket: &Path, state_dir: Option<&Path>) -
         config.state_dir = std::path::absolute(folder)
             .map_err(|e| ApiError::usage("daemon.bad_state_dir", format!("--state-dir {}: {e}", folder.display())))?;
     }
+    pace::offer(models::paced);
     let daemon = Daemon::new(config);
     for socket in passed.nbd {
         daemon.serve_activated_nbd(socket)?;

@@ -27,6 +27,7 @@ mod engine;
 mod foreign;
 mod lab;
 mod manual;
+mod models;
 mod render;
 mod resolve;
 mod tls;

@@ -8,7 +8,7 @@ use braid_host::control::api::{ApiError, DeviceStatus, ListDevices, ListPools, T
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const SCHEMES: &[&str] = &["ram", "null", "file", "nbd", "nbd+unix", "rbd", "iscsi", "http", "https"];
+const SCHEMES: &[&str] = &["ram", "null", "file", "model", "nbd", "nbd+unix", "rbd", "iscsi", "http", "https"];
 
 /// A path or a scheme: never the name of a pool.
 pub(crate) fn is_device(word: &str) -> bool {
@@ -23,6 +23,14 @@ pub(crate) fn is_path(word: &str) -> bool {
 /// A device as the daemon needs it: it has another working directory.
 pub(crate) fn device(word: &str) -> Result<String, ApiError> {
     let word = word.strip_prefix("file:").unwrap_or(word);
+    if let Some((model, path)) = word.strip_prefix("model:").and_then(|rest| rest.split_once(',')) {
+        if path.is_empty() {
+            let error = ApiError::usage("device.bad_path", format!("'{word}' says no file or device"));
+            return Err(error.hint("write model:NAME,PATH, such as model:hdd,./disk.img"));
+        }
+        let model = if model.contains(['.', '/']) { absolute(Path::new(model))? } else { model.into() };
+        return Ok(format!("model:{model},{}", device(path)?));
+    }
     if is_device(word)
         && !Path::new(word).is_absolute()
         && word.split_once(':').is_some_and(|(s, _)| SCHEMES.contains(&s))
@@ -39,7 +47,9 @@ pub(crate) fn device(word: &str) -> Result<String, ApiError> {
     let error = ApiError::usage("device.not_found", format!("'{word}' is no device: there is no /dev/{word}"));
     Err(match Path::new(word).exists() {
         true => error.hint(format!("the file here is written ./{word}")),
-        false => error.hint("a device is written with a '/' or a scheme: /dev/sdb, ./disk.img, ram:1G"),
+        false => {
+            error.hint("a device is written with a '/' or a scheme: /dev/sdb, ./disk.img, ram:1G, model:hdd,./disk.img")
+        }
     })
 }
 
@@ -53,8 +63,12 @@ pub(crate) fn absolute(path: &Path) -> Result<String, ApiError> {
 /// Devices of a list with commas, its patterns filled in: `/dev/sd[b-g]`. The shell does not see inside `--class hdd=…`.
 pub(crate) fn device_list(list: &str) -> Result<Vec<String>, ApiError> {
     let mut devices = Vec::new();
-    for word in list.split(',').filter(|w| !w.is_empty()) {
-        if word.contains(['*', '?', '[']) && word.contains('/') {
+    let mut words = list.split(',').filter(|w| !w.is_empty());
+    while let Some(word) = words.next() {
+        // The comma of model:NAME,PATH does not end a word.
+        if word.starts_with("model:") {
+            devices.push(device(&format!("{word},{}", words.next().unwrap_or_default()))?);
+        } else if word.contains(['*', '?', '[']) && word.contains('/') {
             let found = glob(Path::new(word));
             if found.is_empty() {
                 return Err(ApiError::usage("device.not_found", format!("nothing matches {word}")));
@@ -267,6 +281,16 @@ mod tests {
         ] {
             assert_eq!((is_device(word), is_path(word)), (device, path), "{word}");
         }
+    }
+
+    #[test]
+    fn the_comma_of_a_modelled_disk_ends_no_word() {
+        let list = device_list("ram:1G,model:hdd,/a/x.img,model:/m/my.toml,/b.img,null:1G").expect("a list");
+        assert_eq!(list, ["ram:1G", "model:hdd,/a/x.img", "model:/m/my.toml,/b.img", "null:1G"]);
+        let here = absolute(Path::new("my.toml")).expect("a path");
+        let disk = absolute(Path::new("./x.img")).expect("a path");
+        assert_eq!(device("model:my.toml,./x.img"), Ok(format!("model:{here},{disk}")));
+        assert!(is_device("model:hdd,./x.img") && device_list("model:hdd").is_err());
     }
 
     #[test]

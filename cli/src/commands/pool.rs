@@ -97,7 +97,7 @@ fn classify(rule: &str, devices: &mut Vec<NewDevice>) -> Result<(), ApiError> {
         ));
     };
     for path in resolve::device_list(list)? {
-        match devices.iter_mut().find(|d| d.path == path && path.starts_with('/')) {
+        match devices.iter_mut().find(|d| d.path == path && path.contains('/')) {
             Some(device) if device.class.as_deref().is_some_and(|c| c != class) => {
                 let before = device.class.clone().unwrap_or_default();
                 let message = format!("{path} cannot be of class {before} and of class {class}");

@@ -3,6 +3,7 @@
 mod e2e;
 mod exposition;
 mod mock;
+mod modelled;
 mod placement;
 mod real;
 mod restart;

@@ -5,11 +5,13 @@
 //!   "null:1G"  writes vanish, reads are zeros       measuring everything but the disk
 //!   "/dev/sdb" a block device, O_EXCL, O_DIRECT     what this is about
 //!   "./a.img"  a file, flock, O_DIRECT if it can
+//!   "model:hdd,./a.img"  the same, answering no sooner than the modelled device would (see [`pace`])
 //! ```
 //!
 //! Opening answers three questions: may we have it (nobody else uses it), what is it ([`Facts`]), and is its size one
 //! we can work with. What is *on* it is asked separately, see [`probe`].
 
+pub mod pace;
 pub mod probe;
 
 use std::fmt;
@@ -43,6 +45,8 @@ pub enum DiskSpec {
     Null(u64),
     /// A block device or a file.
     Path(PathBuf),
+    /// `model:MODEL,PATH`: a block device or a file that is as slow as a model.
+    Model(String, PathBuf),
 }
 
 /// A sentence that says what is wrong with a [`DiskSpec`] or a size.
@@ -77,10 +81,11 @@ impl DiskSpec {
         let spec = match text.split_once(':') {
             Some(("ram", size)) => return parse_size(size).map(Self::Ram),
             Some(("null", size)) => return parse_size(size).map(Self::Null),
+            Some(("model", rest)) => return Self::parse_model(rest),
             Some(("file", path)) => path,
             Some((word, _)) if !word.contains('/') => {
                 return Err(SpecError(format!(
-                    "\"{word}:\" is no kind of disk; known are ram:SIZE, null:SIZE, file:PATH"
+                    "\"{word}:\" is no kind of disk; known are ram:SIZE, null:SIZE, file:PATH, model:MODEL,PATH"
                 )));
             }
             _ if !text.contains('/') && !text.is_empty() => {
@@ -93,6 +98,31 @@ impl DiskSpec {
         }
         Ok(Self::Path(spec.into()))
     }
+
+    fn parse_model(rest: &str) -> Result<Self, SpecError> {
+        match rest.split_once(',') {
+            Some((model, path)) if !model.is_empty() && path.contains('/') && !path.contains('\0') => {
+                Ok(Self::Model(model.into(), path.into()))
+            }
+            _ => Err(SpecError(format!(
+                "\"model:{rest}\" is no disk; write model:NAME,PATH or model:FILE.toml,PATH, such as model:hdd,./disk.img"
+            ))),
+        }
+    }
+
+    /// The disk of a member that is remembered by this path, which may be that of a modelled one.
+    pub fn of_member(path: &Path) -> Self {
+        let model = path.to_str().and_then(|text| text.strip_prefix("model:"));
+        model.and_then(|rest| Self::parse_model(rest).ok()).unwrap_or_else(|| Self::Path(path.into()))
+    }
+
+    /// The block device or file, if it is one.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Path(path) | Self::Model(_, path) => Some(path),
+            Self::Ram(_) | Self::Null(_) => None,
+        }
+    }
 }
 
 impl fmt::Display for DiskSpec {
@@ -101,6 +131,7 @@ impl fmt::Display for DiskSpec {
             Self::Ram(size) => write!(f, "ram:{size}"),
             Self::Null(size) => write!(f, "null:{size}"),
             Self::Path(path) => write!(f, "{}", path.display()),
+            Self::Model(model, path) => write!(f, "model:{model},{}", path.display()),
         }
     }
 }
@@ -165,6 +196,9 @@ pub enum OpenError {
     /// Sectors that we cannot write.
     #[error("{0} has sectors of {1} bytes; up to 4096 are supported")]
     Sector(String, u32),
+    /// Its model cannot be had.
+    #[error("{0}: {1}")]
+    Model(String, String),
     /// The kernel said no.
     #[error("opening {0}: {1}")]
     Io(String, #[source] io::Error),
@@ -240,18 +274,24 @@ pub struct Disk {
     pub(crate) medium: Medium,
     size: u64,
     fault: FaultHandle,
+    /// When it may answer, if it is modelled.
+    pub(crate) pace: Option<Box<dyn pace::Pace>>,
 }
 
 impl Disk {
+    fn new(medium: Medium, size: u64) -> Self {
+        Self { medium, size, fault: FaultHandle::default(), pace: None }
+    }
+
     /// A disk in memory.
     pub fn ram(size: u64) -> io::Result<Self> {
         let len = usize::try_from(size).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        Ok(Self { medium: Medium::Ram(Mapping::new(len)?), size, fault: FaultHandle::default() })
+        Ok(Self::new(Medium::Ram(Mapping::new(len)?), size))
     }
 
     /// A disk that forgets.
     pub fn null(size: u64) -> Self {
-        Self { medium: Medium::Null, size, fault: FaultHandle::default() }
+        Self::new(Medium::Null, size)
     }
 
     /// Usable bytes.
@@ -317,9 +357,17 @@ pub fn open(spec: &DiskSpec, options: OpenOptions) -> Result<(Disk, Facts), Open
                 _ => Ok((Disk::null(facts.size), facts)),
             };
         }
-        DiskSpec::Path(path) => open_path(path, &name, options, &mut facts)?,
+        DiskSpec::Path(path) | DiskSpec::Model(_, path) => open_path(path, &name, options, &mut facts)?,
     };
-    Ok((Disk { medium, size: facts.size, fault: FaultHandle::default() }, facts))
+    let mut disk = Disk::new(medium, facts.size);
+    if let (DiskSpec::Model(model, _), false) = (spec, options.read_only) {
+        let paced = pace::make(model, facts.size).map_err(|why| OpenError::Model(name, why))?;
+        facts.rotational = paced.rotational;
+        facts.note.push(format!("answers no sooner than model {} would", paced.name));
+        facts.model = Some(format!("model {}", paced.name));
+        disk.pace = Some(paced.pace);
+    }
+    Ok((disk, facts))
 }
 
 fn usable(name: &str, size: u64, note: &mut Vec<String>) -> Result<u64, OpenError> {
@@ -551,6 +599,11 @@ mod tests {
             ("sdb", None),
             ("", None),
             ("file:", None),
+            ("model:hdd,./a", Some(DiskSpec::Model("hdd".into(), "./a".into()))),
+            ("model:/m.toml,/dev/sdb", Some(DiskSpec::Model("/m.toml".into(), "/dev/sdb".into()))),
+            ("model:hdd", None),
+            ("model:,/a", None),
+            ("model:hdd,a", None),
             ("ram:", None),
             ("ram:lots", None),
             ("nvme:1", None),

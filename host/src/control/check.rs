@@ -278,11 +278,16 @@ fn device_path(path: &str) -> Result<(), ApiError> {
                 _ => Ok(()),
             }
         }
+        Some(("model", rest)) => match rest.split_once(',') {
+            Some((model, path)) if !model.is_empty() && path.starts_with('/') => device_path(path),
+            _ => Err(ApiError::usage("device.bad_path", format!("'{path}' is not a device"))
+                .hint("a modelled one is model:NAME,PATH or model:FILE.toml,PATH, such as model:hdd,./disk.img")),
+        },
         Some((scheme @ ("nbd" | "nbd+unix" | "rbd" | "iscsi" | "http" | "https"), _)) => {
             Err(ApiError::not_yet(&format!("a {scheme} device")))
         }
         _ => Err(ApiError::usage("device.bad_path", format!("'{path}' is not a device"))
-            .hint("a device is an absolute path, ram:SIZE or null:SIZE")),
+            .hint("a device is an absolute path, ram:SIZE, null:SIZE or model:NAME,PATH")),
     }
 }
 

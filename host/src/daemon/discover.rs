@@ -33,9 +33,9 @@ pub(super) enum Identity {
 }
 
 impl Identity {
-    /// Of what is at this path now.
+    /// Of what is at this path now; of a modelled disk, of what is below it.
     pub(super) fn of(path: &Path) -> Option<Identity> {
-        let meta = fs::metadata(path).ok()?;
+        let meta = fs::metadata(DiskSpec::of_member(path).path()?).ok()?;
         Some(match meta.file_type().is_block_device() {
             true => Identity::Block(meta.rdev()),
             false => Identity::File(meta.dev(), meta.ino()),
@@ -94,7 +94,7 @@ pub(super) fn look(disk: &Disk, name: &str) -> Look {
 /// Opens only to look.
 pub(super) fn open_to_look(path: &Path) -> Result<(Disk, Facts), backend::OpenError> {
     let options = OpenOptions { exclusive: false, read_only: true, ..OpenOptions::default() };
-    backend::open(&DiskSpec::Path(path.into()), options)
+    backend::open(&DiskSpec::of_member(path), options)
 }
 
 /// A member that was found.
@@ -298,8 +298,8 @@ pub(super) fn class_of(spec: &DiskSpec, facts: &Facts) -> &'static str {
     match spec {
         DiskSpec::Ram(_) | DiskSpec::Null(_) => "ssd",
         DiskSpec::Path(path) if nvme(path) => "nvme",
-        DiskSpec::Path(_) if facts.rotational => "hdd",
-        DiskSpec::Path(_) => "ssd",
+        DiskSpec::Path(_) | DiskSpec::Model(..) if facts.rotational => "hdd",
+        DiskSpec::Path(_) | DiskSpec::Model(..) => "ssd",
     }
 }
 

@@ -8,8 +8,8 @@
 //!
 //! Two engines do the same work. `uring` is a ring for the disks, with registered files and a registered arena.
 //! `threads` is for machines that forbid io_uring, as most container runtimes do: a pool of threads for the disks. Both
-//! hear of sockets by epoll, for a reason that `sockets` tells. Disks in memory and faults need neither and are done
-//! here, once for both.
+//! hear of sockets by epoll, for a reason that `sockets` tells. Disks in memory, faults and the pace of modelled disks
+//! need neither and are done here, once for both.
 //!
 //! **Lifetime rule.** From `submit` until its [`Event::Disk`] was handed out, memory named by its segments belongs to
 //! the disk: it must stay where it is, nobody writes it, and for reads nobody looks at it. A failed system call
@@ -19,6 +19,7 @@
 //! **Readiness is told when it changes.** After [`Event::Ready`], read (or write) until the socket says it would block;
 //! only then does the next event come. `watch` itself tells at once what is ready already.
 
+mod pacer;
 mod sockets;
 mod spin;
 #[cfg(test)]
@@ -169,6 +170,8 @@ pub(crate) struct Job {
     pub(crate) first: usize,
     /// Zeroing was refused one way, so try the other.
     pub(crate) second_try: bool,
+    /// Its number with the pacer, if its disk has one.
+    pub(crate) paced: u32,
 }
 
 // SAFETY: the pointers name memory that belongs to the command until it is answered (lifetime rule of the module).
@@ -235,6 +238,7 @@ enum Engine {
 
 struct Member {
     disk: Disk,
+    pacer: Option<pacer::Pacer>,
     in_flight: usize,
     removed: bool,
 }
@@ -246,6 +250,8 @@ pub struct Reactor {
     name: String,
     signal: Arc<Signal>,
     disks: Vec<Option<Member>>,
+    /// Some disk has a pacer, or had one.
+    any_paced: bool,
     /// Done without waiting.
     ready: Vec<Event>,
     /// Held back by a fault.
@@ -279,6 +285,7 @@ impl Reactor {
             name,
             signal,
             disks: Vec::new(),
+            any_paced: false,
             ready: Vec::new(),
             delayed: Vec::new(),
             found: Found::default(),
@@ -293,7 +300,7 @@ impl Reactor {
     }
 
     /// Takes a disk.
-    pub fn add_disk(&mut self, disk: Disk) -> DiskId {
+    pub fn add_disk(&mut self, mut disk: Disk) -> DiskId {
         let index = self.disks.iter().position(Option::is_none).unwrap_or_else(|| {
             self.disks.push(None);
             self.disks.len() - 1
@@ -301,7 +308,9 @@ impl Reactor {
         if let (Engine::Uring(ring), Some(fd)) = (&mut self.engine, disk.fd()) {
             ring.register(index as u32, fd);
         }
-        self.disks[index] = Some(Member { disk, in_flight: 0, removed: false });
+        let pacer = disk.pace.take().map(pacer::Pacer::new);
+        self.any_paced |= pacer.is_some();
+        self.disks[index] = Some(Member { disk, pacer, in_flight: 0, removed: false });
         DiskId(index as u32)
     }
 
@@ -366,7 +375,8 @@ impl Reactor {
         }
         member.in_flight += 1;
         let (fd, block) = (member.disk.fd().unwrap_or(-1), member.disk.is_block());
-        let job = Job { token, disk: disk.0, fd, block, op, offset, len, iov, first: 0, second_try: false };
+        let paced = member.pacer.as_mut().map_or(0, |pacer| pacer.arrive(op, offset, len));
+        let job = Job { token, disk: disk.0, fd, block, op, offset, len, iov, first: 0, second_try: false, paced };
         match fault {
             Fault::DelayMs(ms) => self.delayed.push((Instant::now() + Duration::from_millis(ms.into()), job)),
             _ => self.start(job),
@@ -438,7 +448,8 @@ impl Reactor {
                 Some(Duration::ZERO)
             } else {
                 let now = Instant::now();
-                let until = self.delayed.iter().map(|(due, _)| *due).chain(deadline).min();
+                let held = self.delayed.iter().map(|(due, _)| *due).chain(self.next_paced());
+                let until = held.chain(deadline).min();
                 let left = until.map(|until| until.saturating_duration_since(now));
                 if looked && deadline.is_some_and(|deadline| deadline <= now) {
                     return;
@@ -515,7 +526,30 @@ impl Reactor {
         }
     }
 
+    /// Modelled disks keep what came too early, and let go what is due.
+    fn hold_back(&mut self) {
+        let mut done = Vec::with_capacity(self.found.done.len());
+        for (job, result) in self.found.done.drain(..) {
+            match self.disks.get_mut(job.disk as usize) {
+                Some(Some(Member { pacer: Some(pacer), .. })) => pacer.disk_done(job, result, &mut done),
+                _ => done.push((job, result)),
+            }
+        }
+        self.disks.iter_mut().flatten().filter_map(|m| m.pacer.as_mut()).for_each(|pacer| pacer.due(&mut done));
+        self.found.done = done;
+    }
+
+    fn next_paced(&self) -> Option<Instant> {
+        if !self.any_paced {
+            return None;
+        }
+        self.disks.iter().flatten().filter_map(|m| m.pacer.as_ref()?.next()).min()
+    }
+
     fn tell(&mut self, events: &mut Vec<Event>) {
+        if self.any_paced {
+            self.hold_back();
+        }
         let mut done = std::mem::take(&mut self.found.done);
         for (job, result) in done.drain(..) {
             let Job { token, disk, op, mut iov, .. } = job;

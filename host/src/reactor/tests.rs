@@ -595,6 +595,7 @@ fn errors_of_the_kernel_have_a_meaning() {
             iov: vec![],
             first: 0,
             second_try: false,
+            paced: 0,
         };
         assert_eq!(job.verdict(errno), want, "{errno} {op:?}");
         if op == DeviceOp::WriteZeroes {

@@ -81,7 +81,7 @@ fn equal_runs_have_equal_hashes_and_outcomes() {
         depth: 16,
         count: 3,
         sizes: [Sizes::between(4096, 65536), Sizes::between(4096, 16384)],
-        cpu: Cpu { request_ns: 2_000, piece_ns: 300, jitter_ns: 500 },
+        cpu: Cpu { request_ns: 2_000, piece_ns: 300, jitter_ns: 500, ..Cpu::default() },
         piece: Some(4096),
         sync_every: 40,
         ..reads(4096)
@@ -164,7 +164,7 @@ fn pieces_choose_one_by_one_and_join_after_that() {
     let job = |piece| Job {
         piece,
         count: 8,
-        cpu: Cpu { request_ns: 3_000, piece_ns: 500, jitter_ns: 300 },
+        cpu: Cpu { request_ns: 3_000, piece_ns: 500, jitter_ns: 300, ..Cpu::default() },
         size: Some(16 * MIB),
         ..reads(64 * KIB)
     };

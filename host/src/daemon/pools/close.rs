@@ -8,7 +8,7 @@ use braid_core::control::Command;
 use braid_core::meta::superblock::{self, SLOTS, SUPERBLOCK_SIZE};
 use braid_core::units::Uuid;
 
-use super::devices_word;
+use super::{devices_word, kept_on};
 use crate::control::api::*;
 use crate::daemon::events::Severity;
 use crate::daemon::{Daemon, OpenPool, lock};
@@ -55,12 +55,13 @@ impl Daemon {
                     "device {} (last seen at {}) was not there and still says it is a member",
                     device.id, device.path
                 )),
-                Some(member) if member.path.starts_with('/') => {
-                    if let Err(e) = wipe(Path::new(&member.path), pool.uuid) {
+                Some(member) => {
+                    if let Some(path) = kept_on(&member.path)
+                        && let Err(e) = wipe(&path, pool.uuid)
+                    {
                         notes.push(format!("{} still says it is a member: {e}", member.path));
                     }
                 }
-                Some(_) => {}
             }
         }
         // Only now: until its devices have forgotten it, nobody is to find it on them.

@@ -10,7 +10,7 @@ use braid_core::units::DeviceId;
 
 use super::close::wipe;
 use super::plan::new_pool;
-use super::{Claimed, devices_word, spec_path};
+use super::{Claimed, devices_word};
 use crate::backend::probe::probe;
 use crate::backend::{self, Disk, DiskSpec, Facts, OpenError, OpenOptions, sysfs_dir};
 use crate::control::api::*;
@@ -58,6 +58,7 @@ fn open_error(error: &OpenError) -> ApiError {
         OpenError::Busy(..) => ApiError::refused("device.busy", text).hint("unmount it, or stop what uses it"),
         OpenError::NotADisk(..) => ApiError::usage("device.not_a_disk", text),
         OpenError::Size(..) => ApiError::usage("device.bad_size", text),
+        OpenError::Model(..) => ApiError::usage("device.bad_model", text),
         OpenError::Sector(..) => ApiError::usage("device.bad_sectors", text),
         OpenError::Io(_, e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
             ApiError::failed("device.permission_denied", text).hint("a daemon that runs as root may use it")
@@ -113,7 +114,7 @@ impl Daemon {
         }
 
         let (name, uuid) = (new.name.clone(), new.uuid);
-        let paths: Vec<PathBuf> = claimed.iter().filter_map(|c| spec_path(&c.spec)).map(Path::to_owned).collect();
+        let paths: Vec<PathBuf> = claimed.iter().filter_map(|c| c.spec.path()).map(Path::to_owned).collect();
         let members = claimed.into_iter().enumerate().map(|(i, c)| (DeviceId(i as u32 + 1), c)).collect();
         if let Err(why) = self.open_pool(&name, uuid, members, Setup::Create(new), false) {
             // Nothing half made: what was written of it before it failed is taken back.
@@ -137,11 +138,8 @@ impl Daemon {
 
     /// Opens one device for nobody else and asks whether it may be written over.
     fn claim(&self, spec: DiskSpec, others: &[Claimed], force: bool) -> Result<Claimed, ApiError> {
-        let path = match &spec {
-            DiskSpec::Path(path) => path.display().to_string(),
-            other => other.to_string(),
-        };
-        let identity = spec_path(&spec).and_then(Identity::of);
+        let path = spec.to_string();
+        let identity = spec.path().and_then(Identity::of);
         if let Some(identity) = identity {
             if let Some(other) = others.iter().find(|o| o.identity == Some(identity)) {
                 let message = format!("{} and {path} are the same device", other.path);
@@ -155,7 +153,7 @@ impl Daemon {
         }
         let options = OpenOptions { direct: self.config.direct, ..OpenOptions::default() };
         let (disk, facts) = backend::open(&spec, options).map_err(|e| open_error(&e))?;
-        if spec_path(&spec).is_some() {
+        if spec.path().is_some() {
             self.may_overwrite(&disk, &path, force)?;
         }
         Ok(Claimed { spec, path, identity, disk: Some(disk), facts })

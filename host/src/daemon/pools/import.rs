@@ -183,7 +183,7 @@ impl Daemon {
         let mut members = Vec::new();
         let mut superblocks = Vec::new();
         for (id, found) in &group.members {
-            let spec = DiskSpec::Path(found.path.clone());
+            let spec = DiskSpec::of_member(&found.path);
             let options = OpenOptions { direct: self.config.direct, ..OpenOptions::default() };
             let (disk, facts) = claim_member(&spec, options).map_err(|e| discover::with_source(&e))?;
             let path = found.path.display().to_string();

@@ -35,11 +35,9 @@ fn devices_word(count: usize) -> String {
     if count == 1 { "1 device".into() } else { format!("{count} devices") }
 }
 
-fn spec_path(spec: &DiskSpec) -> Option<&Path> {
-    match spec {
-        DiskSpec::Path(path) => Some(path),
-        DiskSpec::Ram(_) | DiskSpec::Null(_) => None,
-    }
+/// The file or block device behind a member of this name, if it outlives the process.
+fn kept_on(name: &str) -> Option<PathBuf> {
+    DiskSpec::of_member(Path::new(name)).path().filter(|path| path.is_absolute()).map(Path::to_owned)
 }
 
 impl Daemon {
@@ -106,7 +104,7 @@ impl Daemon {
 
     /// Pools in memory only are not worth remembering: they are gone with the process.
     fn remember(&self, pool: &OpenPool) {
-        let paths = pool.about.members.values().map(|m| &m.path).filter(|p| p.starts_with('/'));
+        let paths = pool.about.members.values().map(|m| &m.path).filter(|p| kept_on(p).is_some());
         let mut devices: Vec<PathBuf> = paths.map(PathBuf::from).collect();
         if devices.is_empty() {
             return;
