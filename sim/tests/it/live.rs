@@ -6,12 +6,23 @@ use braid_core::queue::class::Class;
 use braid_core::queue::stats::ClassStats;
 use braid_core::request::{Content, Op};
 use braid_core::units::{BLOCK, DeviceId, GIB, MIB, VolumeId};
-use braid_sim::World;
-use braid_sim::disk::Model;
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::world::Shape;
+use braid_sim::{Model, World};
 
 const WRITE: Op = Op::Write { fua: false };
+
+fn sata_ssd() -> Model {
+    Model::shipped("sata-ssd").unwrap()
+}
+
+fn nvme() -> Model {
+    Model::shipped("nvme").unwrap()
+}
+
+fn cluster() -> Model {
+    Model::shipped("ceph-one-node").unwrap()
+}
 
 fn pool(model: Model, class: &'static str, devices: usize, profile: Profile) -> (World, VolumeId) {
     let shape = Shape { size: 2 * GIB, model, class };
@@ -50,7 +61,7 @@ fn finish(world: &mut World) {
 /// sixteen counts twice.
 #[test]
 fn an_io_whose_command_is_parted_counts_once() {
-    let (mut world, v) = pool(Model::SSD, "ssd", 2, Profile::Raid1);
+    let (mut world, v) = pool(sata_ssd(), "ssd", 2, Profile::Raid1);
     world.control(Command::Set { name: "read_policy".into(), value: "devid:1".into() }).unwrap();
     let places = world.places(v, 5 * BLOCK);
     let (device, at) = *places.iter().find(|(device, _)| device.0 == 1).unwrap();
@@ -79,7 +90,7 @@ fn an_io_whose_command_is_parted_counts_once() {
 fn the_next_scheduler_counts_what_the_one_before_has_on_the_device() {
     let names = ["braid", "zfs-2.0.1", "none", "deadline"];
     for (from, to) in names.iter().flat_map(|from| names.iter().map(move |to| (from, to))).filter(|(a, b)| a != b) {
-        let (mut world, v) = pool(Model::CLUSTER, "net", 1, Profile::Single);
+        let (mut world, v) = pool(cluster(), "net", 1, Profile::Single);
         set(&mut world, "scheduler", from);
         set(&mut world, "max_active", "24");
         set(&mut world, "queue_depth", "24");
@@ -99,7 +110,7 @@ fn the_next_scheduler_counts_what_the_one_before_has_on_the_device() {
 #[test]
 fn a_budget_counts_what_was_sent_before_it() {
     for (from, to) in [("none", "braid"), ("deadline", "braid"), ("braid", "none"), ("braid", "deadline")] {
-        let (mut world, v) = pool(Model::CLUSTER, "net", 1, Profile::Single);
+        let (mut world, v) = pool(cluster(), "net", 1, Profile::Single);
         set(&mut world, "scheduler", from);
         set(&mut world, "budget", "4");
         world.run_until_quiet();
@@ -122,7 +133,7 @@ fn a_budget_counts_what_was_sent_before_it() {
 /// Credit knows of clients whom the scheduler before serves: background work gets no more than its start.
 #[test]
 fn credit_knows_who_waits_since_before_the_exchange() {
-    let (mut world, v) = pool(Model::SSD, "ssd", 1, Profile::Single);
+    let (mut world, v) = pool(sata_ssd(), "ssd", 1, Profile::Single);
     set(&mut world, "scheduler", "none");
     world.run_until_quiet();
     let since = world.now();
@@ -161,7 +172,7 @@ fn peak_of_a_checkpoint(scheduler: &str, percents: (&str, &str), on_demand: bool
         // Pages lie side by side: each goes by itself.
         ("aggregation_limit_non_rotating", "0"),
     ];
-    let shape = Shape { size: 2 * GIB, model: Model::NVME, class: "nvme" };
+    let shape = Shape { size: 2 * GIB, model: nvme(), class: "nvme" };
     let mut world = World::with_pool(1, &[shape], Profile::Single, Profile::Single, &set);
     let v = world.volume("v", 1 << 40, VolumeClass::Auto);
     world.run_until_quiet();
@@ -204,7 +215,7 @@ fn a_checkpoint_without_a_minimum_ends() {
     for scheduler in ["braid", "zfs-2.0.1", "zfs-before"] {
         let dirty = [("async_write_active_min_dirty_percent", "90"), ("async_write_active_max_dirty_percent", "95")];
         let set = [("scheduler", scheduler), ("async_write_min_active", "0"), dirty[0], dirty[1]];
-        let shape = Shape { size: 2 * GIB, model: Model::NVME, class: "nvme" };
+        let shape = Shape { size: 2 * GIB, model: nvme(), class: "nvme" };
         let mut world = World::with_pool(1, &[shape], Profile::Single, Profile::Single, &set);
         let v = world.volume("v", 1 << 40, VolumeClass::Auto);
         let checkpoints = |w: &World| w.engine().report().counters.checkpoints;

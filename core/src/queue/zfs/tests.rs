@@ -385,7 +385,7 @@ fn what_keeps_a_class_is_told_with_its_time() {
         assert!(row.queue.kept(reason) > 0);
     }
     let mut row = Row::new(NEWEST, &[]);
-    row.queue.set_dirty(Some(Dirty { bytes: 0, limit: MIB, sync_waits: false }));
+    row.queue.set_dirty(Some(Dirty { bytes: 0, limit: 1 << 20, sync_waits: false }));
     row.wait(AsyncWrite, 20);
     row.issue();
     assert_eq!(kept(&mut row, 5), [(AsyncWrite, Obstacle::Ramp, 5)]);
