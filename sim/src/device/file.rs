@@ -29,15 +29,15 @@ use super::{BusNumbers, Flash, Hdd, Kind, Model, Network, Number};
 const SHIPPED: &[(&str, &str)] = &[
     ("nvme", include_str!("../../models/nvme.toml")),
     ("sata-ssd", include_str!("../../models/sata-ssd.toml")),
-    ("sata-ssd-2021", include_str!("../../models/sata-ssd-2021.toml")),
-    ("guest-virtio", include_str!("../../models/guest-virtio.toml")),
-    ("guest-sata", include_str!("../../models/guest-sata.toml")),
     ("hdd", include_str!("../../models/hdd.toml")),
     ("hdd-5400", include_str!("../../models/hdd-5400.toml")),
     ("hdd-14t", include_str!("../../models/hdd-14t.toml")),
     ("sas-ssd", include_str!("../../models/sas-ssd.toml")),
     ("rbd", include_str!("../../models/rbd.toml")),
     ("ceph-one-node", include_str!("../../models/ceph-one-node.toml")),
+    ("sata-ssd-2021", include_str!("../../models/sata-ssd-2021.toml")),
+    ("guest-virtio", include_str!("../../models/guest-virtio.toml")),
+    ("guest-sata", include_str!("../../models/guest-sata.toml")),
 ];
 
 /// Longest file that is read, in bytes: ours have 3 KiB.

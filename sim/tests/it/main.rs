@@ -7,6 +7,7 @@ mod full;
 mod lab;
 mod live;
 mod queues;
+mod read_policy;
 mod reads_beside_scrub;
 mod scenarios;
 mod scrub;
