@@ -651,6 +651,8 @@ pub(crate) enum LabCommand {
     /// A load on a pool as it is and on variants of it, in virtual time
     #[command(name = "what-if", after_long_help = WHAT_IF_HELP)]
     WhatIf(WhatIfArgs),
+    /// Pools, clients, faults and crashes drawn from seeds; exit code 1 at the first run with a failure
+    Swarm(SwarmFlags),
 }
 
 const WHAT_IF_HELP: &str = "\
@@ -702,6 +704,31 @@ pub(crate) struct WhatIfArgs {
     /// Runs of each variant, with other dice
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=99))]
     pub(crate) seeds: u64,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SwarmFlags {
+    /// First seed [default: 0]
+    #[arg(long, value_name = "S", conflicts_with = "scenario")]
+    pub(crate) seed: Option<u64>,
+    /// So many seeds [default: 1000, or as many as --hours has room for]
+    #[arg(long, value_name = "N", conflicts_with = "scenario")]
+    pub(crate) count: Option<u64>,
+    /// For so long; 0.1 is six minutes
+    #[arg(long, value_name = "H", conflicts_with = "scenario")]
+    pub(crate) hours: Option<f64>,
+    /// Run this scenario, as a failure prints it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scenario: Option<PathBuf>,
+    /// Runs at once [default: one a core]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<std::num::NonZeroUsize>,
+    /// Make this mistake on purpose, to see what a failure looks like, such as read-elsewhere
+    #[arg(long = "break", value_name = "MISTAKE", conflicts_with = "scenario")]
+    pub(crate) sabotage: Option<String>,
+    /// Print the scenario that failed as it was drawn
+    #[arg(long)]
+    pub(crate) no_shrink: bool,
 }
 
 #[derive(Args, Debug)]

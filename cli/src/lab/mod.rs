@@ -6,11 +6,13 @@
 //! | `report.rs` | `report.html` |
 //! | `svg.rs` | pictures |
 //! | `what_if.rs` | a load on a pool and on variants of it |
+//! | `swarm.rs` | runs drawn from seeds |
 //! | `docs.rs` | tables in `docs/policies.md` |
 
 mod docs;
 mod report;
 mod svg;
+mod swarm;
 pub(crate) mod what_if;
 
 use crate::args::{LabCommand, LabFlags, LabNames, ListFlags};
@@ -42,6 +44,7 @@ pub(crate) fn lab(command: &LabCommand, json: bool) -> Outcome {
         LabCommand::All(flags) => show(&chosen(&[])?, flags, json),
         LabCommand::Check(LabNames { names, flags }) => verify(&chosen(names)?, flags, json),
         LabCommand::WhatIf(args) => what_if::what_if(None, json, args),
+        LabCommand::Swarm(flags) => swarm::swarm(flags, json),
     }
 }
 
