@@ -232,6 +232,11 @@ impl Faults {
         self.0.iter().any(|f| self.stuck_until(f.device, now) == Some(u64::MAX))
     }
 
+    /// Whether some device was pulled and lost its write cache.
+    pub fn any_pulled(&self, now: u64) -> bool {
+        self.0.iter().any(|f| matches!(f.trouble, Trouble::Pulled { since, .. } if since <= now))
+    }
+
     /// How many times slower it is at this moment.
     pub fn factor(&self, device: u32, now: u64) -> u64 {
         let factor = |f: &Fault| match f.trouble {

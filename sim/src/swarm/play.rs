@@ -102,7 +102,12 @@ impl<'a> Player<'a> {
         self.may_differ = true;
         self.clients.clear();
         self.destroys.clear();
+        let lost_cache = self.errors_are_fine() && self.world.faults.any_pulled(self.world.now());
         self.world.crash(life.crash);
+        if lost_cache {
+            // Without a second copy, what was in the cache of a pulled device is gone as after a power cut.
+            self.world.oracle.crash(true);
+        }
         Ok(true)
     }
 
