@@ -647,12 +647,33 @@ pub(crate) enum LabCommand {
     /// All of them
     All(LabFlags),
     /// Only what is out of tolerance; exit code 1 if anything is
-    Check(LabNames),
+    Check(LabCheck),
     /// A load on a pool as it is and on variants of it, in virtual time
     #[command(name = "what-if", after_long_help = WHAT_IF_HELP)]
     WhatIf(WhatIfArgs),
     /// Pools, clients, faults and crashes drawn from seeds; exit code 1 at the first run with a failure
     Swarm(SwarmFlags),
+    /// What grows with the pool: CPU, memory, opening and rebuilding by number of devices and size of volumes
+    Scale(LabScale),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LabCheck {
+    #[command(flatten)]
+    pub(crate) names: LabNames,
+    /// Run everything again with another number of threads; exit code 1 if anything differs
+    #[arg(long)]
+    pub(crate) twice: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LabScale {
+    /// Leave out the largest sizes
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Folder for scale.csv and report.html [default: braid-lab]
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 const WHAT_IF_HELP: &str = "\

@@ -21,6 +21,7 @@ pub mod lab;
 pub mod oracle;
 pub mod rng;
 pub mod sabotage;
+pub mod scale;
 pub mod swarm;
 pub mod table;
 #[path = "../tables/mod.rs"]

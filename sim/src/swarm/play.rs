@@ -15,6 +15,11 @@ use crate::checker::Checker;
 use crate::fault::Fault;
 use crate::world::World;
 
+/// Events that some wait may take; the longest that end take some ten thousand.
+const EVENTS_MAX: u64 = 5_000_000;
+/// Events after which nobody waits for a device that never answers any more.
+const IN_VAIN: u64 = 2_000;
+
 /// What a run is at some moment.
 struct Player<'a> {
     world: World,
@@ -185,12 +190,26 @@ impl<'a> Player<'a> {
         Ok(moved)
     }
 
-    fn ask(&mut self, ask: &Ask) -> Result<(), String> {
-        while self.clients.entry(ask.client).or_default().len() >= ask.depth.max(1) {
-            // Beside a device that never answers a client waits for ever.
-            if !self.go()? {
-                return Ok(());
+    /// Goes on as long as `waits` says so; false when nothing happens any more, or beside a device that never answers.
+    fn go_while(&mut self, waits: impl Fn(&Player<'_>) -> bool) -> Result<bool, String> {
+        let mut events = 0;
+        while waits(self) {
+            events += 1;
+            // Whoever waits for such a device does so for ever, while others wake now and then.
+            let in_vain = events > IN_VAIN && self.world.faults.any_stuck_for_ever(self.world.now());
+            if in_vain || !self.go()? {
+                return Ok(false);
             }
+            if events > EVENTS_MAX {
+                return Err(Checker::Drain.says("no end in sight"));
+            }
+        }
+        Ok(true)
+    }
+
+    fn ask(&mut self, ask: &Ask) -> Result<(), String> {
+        if !self.go_while(|p| p.clients.get(&ask.client).map_or(0, BTreeSet::len) >= ask.depth.max(1))? {
+            return Ok(());
         }
         let Some(&volume) = self.slots.get(&ask.slot) else { return Ok(()) };
         let size = self.world.engine().pool().volume(volume).map_or(0, |v| v.size);
@@ -272,7 +291,7 @@ impl<'a> Player<'a> {
     /// Until nothing happens any more; then everything is counted, read and compared.
     fn rest(&mut self, scrubs: bool) -> Result<(), String> {
         let counts = !self.errors_are_fine();
-        while self.go()? {}
+        self.go_while(|_| true)?;
         if self.world.faults.any_stuck_for_ever(self.world.now()) {
             return Ok(());
         }

@@ -2,7 +2,9 @@
 
 mod apart;
 mod background;
+mod checkers;
 mod damage;
+mod faults;
 mod full;
 mod lab;
 mod live;
@@ -13,7 +15,8 @@ mod scrub;
 mod scrub_pages;
 mod scrub_place;
 
-use braid_sim::swarm;
+use braid_sim::table::Lab;
+use braid_sim::{swarm, tables};
 
 /// `BRAID_SEED=n` runs one; `BRAID_SEEDS=n` so many in place of the usual number.
 #[test]
@@ -53,5 +56,15 @@ fn swarm_of_seeds(parity: u64) {
 fn the_same_seed_is_the_same_run() {
     for seed in 0..6 {
         assert_eq!(swarm::run(seed), swarm::run(seed), "seed {seed}");
+    }
+}
+
+#[test]
+fn every_table_gives_the_same_with_any_number_of_threads() {
+    for name in tables::SLOW {
+        assert!(tables::find(name).is_some(), "{name} is no table");
+    }
+    for table in tables::ALL.iter().filter(|t| !tables::SLOW.contains(&t.name)) {
+        assert_eq!(table.sheet(&Lab { threads: 1 }), table.sheet(&Lab { threads: 3 }), "{}", table.name);
     }
 }
