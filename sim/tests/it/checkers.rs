@@ -52,3 +52,13 @@ fn a_scenario_is_what_its_text_says() {
     let why = Scenario::parse("{\"seed\": 1}").expect_err("that is not all");
     assert!(why.starts_with("not a scenario: missing field"), "{why}");
 }
+
+#[test]
+fn the_document_lists_every_checker_and_what_it_does_not_see() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/lab.md");
+    let document = std::fs::read_to_string(path).expect("docs/lab.md");
+    for checker in Checker::ALL {
+        let row = format!("| {} | {} | {} |", checker.name(), checker.sees(), checker.is_blind_to());
+        assert!(document.lines().any(|line| line == row), "docs/lab.md lacks the line\n{row}");
+    }
+}
