@@ -647,10 +647,33 @@ pub(crate) enum LabCommand {
     /// All of them
     All(LabFlags),
     /// Only what is out of tolerance; exit code 1 if anything is
-    Check(LabNames),
+    Check(LabCheck),
     /// A load on a pool as it is and on variants of it, in virtual time
     #[command(name = "what-if", after_long_help = WHAT_IF_HELP)]
     WhatIf(WhatIfArgs),
+    /// Pools, clients, faults and crashes drawn from seeds; exit code 1 at the first run with a failure
+    Swarm(SwarmFlags),
+    /// What grows with the pool: CPU, memory, opening and rebuilding by number of devices and size of volumes
+    Scale(LabScale),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LabCheck {
+    #[command(flatten)]
+    pub(crate) names: LabNames,
+    /// Run everything again with another number of threads; exit code 1 if anything differs
+    #[arg(long)]
+    pub(crate) twice: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LabScale {
+    /// Leave out the largest sizes
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Folder for scale.csv and report.html [default: braid-lab]
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 const WHAT_IF_HELP: &str = "\
@@ -702,6 +725,31 @@ pub(crate) struct WhatIfArgs {
     /// Runs of each variant, with other dice
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=99))]
     pub(crate) seeds: u64,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SwarmFlags {
+    /// First seed [default: 0]
+    #[arg(long, value_name = "S", conflicts_with = "scenario")]
+    pub(crate) seed: Option<u64>,
+    /// So many seeds [default: 1000, or as many as --hours has room for]
+    #[arg(long, value_name = "N", conflicts_with = "scenario")]
+    pub(crate) count: Option<u64>,
+    /// For so long; 0.1 is six minutes
+    #[arg(long, value_name = "H", conflicts_with = "scenario")]
+    pub(crate) hours: Option<f64>,
+    /// Run this scenario, as a failure prints it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scenario: Option<PathBuf>,
+    /// Runs at once [default: one a core]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<std::num::NonZeroUsize>,
+    /// Make this mistake on purpose, to see what a failure looks like, such as read-elsewhere
+    #[arg(long = "break", value_name = "MISTAKE", conflicts_with = "scenario")]
+    pub(crate) sabotage: Option<String>,
+    /// Print the scenario that failed as it was drawn
+    #[arg(long)]
+    pub(crate) no_shrink: bool,
 }
 
 #[derive(Args, Debug)]

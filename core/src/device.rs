@@ -6,7 +6,7 @@ use alloc::string::String;
 use crate::allocator::{Hint, Tiers};
 use crate::queue::config::{Config, Overrides};
 use crate::report::DeviceCounters;
-use crate::units::{DeviceId, Uuid};
+use crate::units::{ChunkId, DeviceId, Uuid};
 
 /// First byte of a device that chunks may use; below it are the superblocks.
 pub const RESERVED: u64 = crate::units::MIB;
@@ -98,6 +98,15 @@ impl DeviceState {
     }
 }
 
+/// An extent of a member that a chunk uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Used {
+    /// Bytes.
+    pub len: u64,
+    /// Whose column it is.
+    pub chunk: ChunkId,
+}
+
 /// One member.
 #[derive(Clone, Debug)]
 pub struct Device {
@@ -125,8 +134,8 @@ pub struct Device {
     pub queue: Overrides,
     /// State.
     pub state: DeviceState,
-    /// Extents in use by chunks: first byte to length.
-    pub used: BTreeMap<u64, u64>,
+    /// Extents in use by chunks, by first byte.
+    pub used: BTreeMap<u64, Used>,
     /// What it did since the pool was opened.
     pub counters: DeviceCounters,
     /// Writes completed.
@@ -159,6 +168,6 @@ impl Device {
 
     /// Bytes in chunks.
     pub fn allocated(&self) -> u64 {
-        self.used.values().sum()
+        self.used.values().map(|used| used.len).sum()
     }
 }

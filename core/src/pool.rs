@@ -3,22 +3,26 @@
 //! Changes come as [`Record`]s, from the log of an earlier run and from the running engine alike, so that what was
 //! read back cannot differ from what was.
 
+mod place;
+mod totals;
+
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::ChunkType;
-use crate::allocator::{self, Hole, Member, NoSpace, Rules};
-use crate::chunk::{CHUNK_MAX, Chunk, Column};
-use crate::device::{Device, DeviceState, RESERVED};
-use crate::meta::record::{CHUNKS_MAX, Record};
+use crate::allocator;
+use crate::chunk::Chunk;
+use crate::device::{Device, DeviceState, RESERVED, Used};
+use crate::meta::record::Record;
 use crate::profile::Profile;
 use crate::properties::Properties;
 use crate::report::VolumeCounters;
 use crate::scrub::{Scrub, State};
 use crate::sparse::Sparse;
-use crate::units::{ChunkId, DeviceId, GIB, MIB, UNIT, Uuid, VolumeId, round_down};
+use crate::units::{ChunkId, DeviceId, UNIT, Uuid, VolumeId};
 use crate::volume::{Entry, LEAF, Map, Volume};
+use totals::Totals;
 
 /// A pool.
 pub struct Pool {
@@ -33,6 +37,9 @@ pub struct Pool {
     /// The last scrub. While one runs its place and sums move without a record; the engine writes one now and then.
     pub scrub: Scrub,
     devices: Vec<Option<Device>>,
+    /// Where the next chunk of each type would go, as far as it is known.
+    next_places: [Option<allocator::Index>; 3],
+    totals: Totals,
     chunks: Sparse<Chunk>,
     volumes: Sparse<Volume>,
     pub(crate) next_chunk: u32,
@@ -60,6 +67,8 @@ impl Pool {
             properties: Properties::default(),
             scrub: Scrub::default(),
             devices: Vec::new(),
+            next_places: [None, None, None],
+            totals: Totals::default(),
             chunks: Sparse::default(),
             volumes: Sparse::default(),
             next_chunk: 1,
@@ -162,19 +171,21 @@ impl Pool {
                         )));
                     };
                     let end = column.offset.saturating_add(chunk.stripe);
-                    let below = device.used.range(..end).next_back().map_or(0, |(o, l)| o + l);
+                    let below = device.used.range(..end).next_back().map_or(0, |(o, used)| o + used.len);
                     if column.offset < RESERVED || end > device.size || below > column.offset {
                         return Err(Contradiction(format!(
                             "column {i} of chunk {} lies over something else",
                             chunk.id
                         )));
                     }
-                    device.used.insert(column.offset, chunk.stripe);
+                    device.used.insert(column.offset, Used { len: chunk.stripe, chunk: chunk.id });
                 }
                 self.next_chunk = self.next_chunk.max(chunk.id.0 + 1);
                 if self.chunk(chunk.id).is_some() {
                     return Err(Contradiction(format!("chunk {} twice", chunk.id)));
                 }
+                self.totals.add(&chunk);
+                self.space_changed(&chunk);
                 self.chunks.put(chunk.id.index(), *chunk);
             }
             Record::ChunkRemove(id) => {
@@ -186,6 +197,8 @@ impl Pool {
                         device.used.remove(&column.offset);
                     }
                 }
+                self.totals.remove(&chunk);
+                self.space_changed(&chunk);
             }
             Record::Volume { id, name, size, class } => {
                 self.next_volume = self.next_volume.max(id.0 + 1);
@@ -223,11 +236,13 @@ impl Pool {
                     device.counters = old.counters;
                     (device.written, device.flushed) = (old.written, old.flushed);
                 }
+                self.members_changed();
                 put(&mut self.devices, device.id.index(), *device);
             }
             Record::Pool { profiles, next_chunk, next_volume } => {
                 self.profiles = profiles;
                 self.next_chunk = self.next_chunk.max(next_chunk);
+                self.members_changed();
                 self.next_volume = self.next_volume.max(next_volume);
             }
             Record::LeafLine { volume, leaf, chunk, first } => match self.volume_mut(volume) {
@@ -266,6 +281,13 @@ impl Pool {
         Ok(())
     }
 
+    /// Chunks with a column on this member, in order of place there; one with two comes twice. What a rebuild of the member
+    /// has to go through, without a look at any other chunk.
+    pub fn chunks_on(&self, device: DeviceId) -> impl Iterator<Item = &Chunk> {
+        let used = self.device(device).map(|device| device.used.values()).into_iter().flatten();
+        used.filter_map(|used| self.chunk(used.chunk))
+    }
+
     /// Candidates of each chunk that can still be read: false when some content has no copy left.
     pub fn chunk_available(&self, chunk: &Chunk) -> bool {
         let copies = chunk.profile.facts().copies;
@@ -274,57 +296,6 @@ impl Pool {
             return lost <= chunk.profile.facts().tolerated_failures;
         }
         chunk.columns.chunks(copies.max(1)).all(|set| set.iter().any(|c| self.is_online(c.device)))
-    }
-
-    /// Plans and names a new chunk of this type; nothing is changed yet.
-    pub(crate) fn plan_chunk(&self, kind: ChunkType) -> Result<Chunk, NoSpace> {
-        let holes: Vec<Vec<Hole>> = self.devices().map(free_extents).collect();
-        let online = self.devices().zip(&holes).filter(|(d, _)| d.state == DeviceState::Online);
-        let members: Vec<Member<'_>> = online.map(|(d, holes)| member(d, holes)).collect();
-        let mut rules = self.rules();
-        if kind == ChunkType::System {
-            rules.system_chunk_size = self.system_chunk_size();
-        }
-        let plan = allocator::plan(&rules, self.profiles[kind as usize], kind.into(), &members)?;
-        if self.next_chunk >= CHUNKS_MAX {
-            // A pool that made a thousand million chunks in its life makes no more.
-            return Err(NoSpace { qualified: 0, needed: plan.columns.len(), largest_hole: 0 });
-        }
-        let columns: Vec<Column> = plan.columns.iter().map(|&(device, offset)| Column { device, offset }).collect();
-        let (mut stripe, mut length) = (plan.stripe, plan.length);
-        if length > CHUNK_MAX {
-            let stripes = length / stripe;
-            stripe = round_down(CHUNK_MAX / stripes, UNIT);
-            length = stripe * stripes;
-        }
-        let profile = self.profiles[kind as usize];
-        Ok(Chunk::new(ChunkId(self.next_chunk), kind, profile, stripe, length, columns, plan.spilled))
-    }
-
-    /// Large pools have large maps, and a superblock lists 128 system chunks at most: so they grow, each to an eighth of
-    /// those before, from 256 MiB of them on.
-    fn system_chunk_size(&self) -> Option<u64> {
-        let held: u64 = self.chunks().filter(|c| c.kind == ChunkType::System).map(|c| c.length).sum();
-        let part = round_down(held / 8, MIB);
-        (part > 32 * MIB).then_some(part.min(GIB))
-    }
-
-    /// Bytes of data and of metadata that could still be written, each as if nothing of the other came: what future chunks
-    /// could hold, and what is free in those that are there. The one number of `create`, `list`, `usage` and `status`.
-    pub fn writable(&self) -> [u64; 2] {
-        let holes: Vec<Vec<Hole>> = self.devices().map(free_extents).collect();
-        let online = self.devices().zip(&holes).filter(|(d, _)| d.state == DeviceState::Online);
-        let members: Vec<Member<'_>> = online.map(|(d, holes)| member(d, holes)).collect();
-        let rules = self.rules();
-        [ChunkType::Data, ChunkType::Metadata].map(|kind| {
-            let begun = self.chunks().filter(|c| c.kind == kind && c.profile.carries_data());
-            let free: u64 = begun.map(|c| c.length - c.used()).sum();
-            free + allocator::writable(&rules, self.profiles[kind as usize], kind.into(), &members)
-        })
-    }
-
-    fn rules(&self) -> Rules {
-        Rules { mode: self.properties.allocation, ..Rules::default() }
     }
 }
 
@@ -336,21 +307,4 @@ impl Volume {
             false => Err(Contradiction(format!("a unit behind the end of volume {}", self.id))),
         }
     }
-}
-
-fn member<'a>(d: &Device, holes: &'a [Hole]) -> Member<'a> {
-    Member {
-        id: d.id,
-        size: d.size,
-        rotational: d.rotational,
-        tiers: d.tiers,
-        hint: d.hint,
-        allocated: d.allocated(),
-        holes,
-    }
-}
-
-fn free_extents(device: &Device) -> Vec<Hole> {
-    let used: Vec<(u64, u64)> = device.used.iter().map(|(&o, &l)| (o, l)).collect();
-    allocator::holes(device.size, &used)
 }

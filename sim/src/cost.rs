@@ -45,9 +45,30 @@ pub struct Bench {
     volume: VolumeId,
     now: u64,
     rng: Rng,
+    /// Blocks from the start of the volume that random requests go to.
+    blocks: u64,
 }
 
 impl Bench {
+    /// Goes on with the engine of a world that is quiet.
+    pub fn of(mut world: World, volume: VolumeId, blocks: u64) -> Bench {
+        let engine = world.engine.take().expect("the engine is up");
+        Bench { engine, volume, now: world.now(), rng: Rng::new(7), blocks }
+    }
+
+    /// One request without payload, to its answer.
+    pub fn one(&mut self, op: Op, offset: u64, len: u64) {
+        let (tag, client, volume, buf, content) = (0, ClientId(0), self.volume, BufId(0), Content::Unsaid);
+        let request = Request { tag, client, volume, op, offset, len, buf, content, no_merge: false };
+        self.engine.handle(Instant(self.now), Input::Submit(request));
+        settle(&mut self.engine, &mut self.now, &mut Vec::new());
+    }
+
+    /// The pool under it.
+    pub fn pool(&self) -> &braid_core::pool::Pool {
+        self.engine.pool()
+    }
+
     /// A pool of this profile with these properties; and the ns of filling the volume.
     pub fn new(profile: Profile, settings: &[(String, String)]) -> (Bench, u64) {
         let model = Model::shipped("nvme").expect("it comes with the crate");
@@ -60,8 +81,7 @@ impl Bench {
         }
         let volume = world.volume("v", VOLUME, VolumeClass::Auto);
         world.run_until_quiet();
-        let engine = world.engine.take().expect("the engine is up");
-        let mut bench = Bench { engine, volume, now: world.now(), rng: Rng::new(7) };
+        let mut bench = Bench::of(world, volume, BLOCKS);
         let mut next = 0;
         let ns = bench.go(Op::Write { fua: false }, BLOCKS, 32, |_| {
             next += 1;
@@ -75,7 +95,14 @@ impl Bench {
 
     /// Nanoseconds for so many requests of 4 KiB at random places, `depth` in a batch.
     pub fn random(&mut self, op: Op, requests: u64, depth: u64) -> u64 {
-        self.go(op, requests, depth, |rng| rng.below(BLOCKS) * 4096)
+        let blocks = self.blocks;
+        self.go(op, requests, depth, |rng| rng.below(blocks) * 4096)
+    }
+
+    /// The same at these places, one after the other.
+    pub fn at(&mut self, op: Op, places: &[u64], depth: u64) -> u64 {
+        let mut next = places.iter();
+        self.go(op, places.len() as u64, depth, |_| *next.next().expect("as many as requests"))
     }
 
     /// The same from the start of the volume on, again and again.
@@ -88,7 +115,7 @@ impl Bench {
     }
 
     fn go(&mut self, op: Op, requests: u64, depth: u64, mut offset: impl FnMut(&mut Rng) -> u64) -> u64 {
-        let Bench { engine, volume, now, rng } = self;
+        let Bench { engine, volume, now, rng, .. } = self;
         let (volume, client, content) = (*volume, ClientId(0), Content::Unsaid);
         let clock = CpuClock::start();
         let mut issued: Vec<IoId> = Vec::with_capacity(256);

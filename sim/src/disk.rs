@@ -10,7 +10,7 @@
 //!
 //! Left out: silent corruption that nobody asked for. Data of a read is that of the moment it completes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::device::{Buses, Model, Timing};
 use crate::rng::Rng;
@@ -138,13 +138,16 @@ pub struct Disk {
     blocks: BTreeMap<u64, Block>,
     /// Versions that a power cut may leave: the first is on stable media, the last is what a read gives.
     unstable: BTreeMap<u64, Vec<(u64, Block)>>,
+    /// Blocks that cannot be read until they are written again.
+    unreadable: BTreeSet<u64>,
     seq: u64,
 }
 
 impl Disk {
     /// An empty disk.
     pub fn new(size: u64, timing: Timing) -> Disk {
-        Disk { size, timing, look_at: None, blocks: BTreeMap::new(), unstable: BTreeMap::new(), seq: 0 }
+        let (blocks, unstable, unreadable) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Disk { size, timing, look_at: None, blocks, unstable, unreadable, seq: 0 }
     }
 
     /// A moment that a flush arriving now covers everything up to.
@@ -166,6 +169,7 @@ impl Disk {
         self.seq += 1;
         for (i, new) in content.0.iter().enumerate() {
             let at = offset / BLOCK + i as u64;
+            self.unreadable.remove(&at);
             let old = self.blocks.get(&at).unwrap_or(&ZERO);
             let new = old.torn(new, &mut takes);
             if stable {
@@ -239,6 +243,16 @@ impl Disk {
     pub fn settle(&mut self) {
         self.timing.settle();
         self.look_at = None;
+    }
+
+    /// The range cannot be read from now on, block by block until it is written again.
+    pub fn spoil(&mut self, from: u64, to: u64) {
+        self.unreadable.extend(from / BLOCK..to.min(self.size) / BLOCK);
+    }
+
+    /// Whether all of the range can be read.
+    pub fn is_readable(&self, offset: u64, len: u64) -> bool {
+        self.unreadable.range(offset / BLOCK..(offset + len).div_ceil(BLOCK)).next().is_none()
     }
 
     /// Damages one byte of what stands there.

@@ -12,6 +12,7 @@
 //! Left out: payload below 512 bytes (a sector is one stamp), what models of devices leave out (see [`device`]), threads,
 //! memory.
 
+pub mod checker;
 pub mod cost;
 pub mod device;
 pub mod disk;
@@ -19,6 +20,8 @@ pub mod fault;
 pub mod lab;
 pub mod oracle;
 pub mod rng;
+pub mod sabotage;
+pub mod scale;
 pub mod swarm;
 pub mod table;
 #[path = "../tables/mod.rs"]
@@ -27,8 +30,10 @@ pub mod watch;
 pub mod workload;
 pub mod world;
 
+pub use checker::Checker;
 pub use device::{Model, Timing};
 pub use disk::Disk;
-pub use fault::{Fault, Trouble};
+pub use fault::{Ends, Fault, Trouble};
 pub use rng::Rng;
+pub use sabotage::Sabotage;
 pub use world::{Crash, World};

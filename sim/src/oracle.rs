@@ -11,7 +11,8 @@
 //!
 //! A sector that a crash left undecided stays so until it is written again: mirrors may differ there, and reads may
 //! see one or the other. What this does not see: order between sectors (a later unflushed write may survive an earlier
-//! one), bytes within a sector, and content that nobody reads.
+//! one), bytes within a sector, and content that nobody reads. Sectors that a misdirected write spoilt may be wrong in that
+//! one way until they are written again: without checksums nobody can know better.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,11 +27,13 @@ struct Version {
 struct Cell {
     versions: Vec<Version>,
     on_the_way: Vec<(u64, u64)>,
+    /// What a misdirected write made of a copy, and the last change submitted before: a later one puts it right.
+    spoilt: Vec<(u64, u64)>,
 }
 
 impl Default for Cell {
     fn default() -> Self {
-        Cell { versions: vec![Version { seq: 0, values: vec![0] }], on_the_way: Vec::new() }
+        Cell { versions: vec![Version { seq: 0, values: vec![0] }], on_the_way: Vec::new(), spoilt: Vec::new() }
     }
 }
 
@@ -40,7 +43,12 @@ impl Cell {
     }
 
     fn may_be(&self, value: u64) -> bool {
-        self.last().values.contains(&value) || self.on_the_way.iter().any(|&(_, v)| v == value)
+        self.last().values.contains(&value) || self.pending().any(|v| v == value)
+    }
+
+    /// What may be seen besides the last version.
+    fn pending(&self) -> impl Iterator<Item = u64> {
+        self.on_the_way.iter().chain(&self.spoilt).map(|&(_, value)| value)
     }
 }
 
@@ -153,6 +161,13 @@ impl Oracle {
             let cell = v.cells.get_mut(&sector).expect("it was submitted");
             let at = cell.on_the_way.iter().position(|&(o, _)| o == op).expect("it was submitted");
             let (_, value) = cell.on_the_way.remove(at);
+            if fine {
+                // A power cut may bring back what it puts right.
+                let (right, spoilt): (Vec<_>, Vec<_>) = cell.spoilt.drain(..).partition(|&(after, _)| after < op);
+                cell.spoilt = spoilt;
+                let last = cell.versions.last_mut().expect("never empty");
+                last.values.extend(right.into_iter().map(|(_, value)| value));
+            }
             let mut values = if fine { Vec::new() } else { cell.last().values.clone() };
             if !values.contains(&value) {
                 values.push(value);
@@ -165,6 +180,19 @@ impl Oracle {
                 v.undecided.insert(sector);
             } else {
                 v.undecided.remove(&sector);
+            }
+        }
+    }
+
+    /// A misdirected write left `value` in one copy of a sector, where nobody asked for it; `after` is the last change
+    /// that was submitted before. A later one that is answered well puts it right.
+    pub fn spoil(&mut self, volume: u32, sector: u64, value: u64, after: u64) {
+        let Some(v) = self.volumes.get_mut(&volume) else { return };
+        v.cells.entry(sector).or_default().spoilt.push((after, value));
+        for reader in self.readers.iter_mut().filter(|r| r.volume == volume) {
+            let at = sector.checked_sub(reader.start).map(|at| at as usize);
+            if let Some(allowed) = at.and_then(|at| reader.allowed.get_mut(at)) {
+                allowed.push(value);
             }
         }
     }
@@ -197,7 +225,7 @@ impl Oracle {
             None => vec![0],
             Some(cell) => {
                 let mut values = cell.last().values.clone();
-                values.extend(cell.on_the_way.iter().map(|&(_, v)| v));
+                values.extend(cell.pending());
                 values
             }
         };

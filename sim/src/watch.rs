@@ -18,6 +18,8 @@ use braid_core::queue::stats::QueueStats;
 use braid_core::request::{DeviceOp, Dispatch};
 use braid_core::units::DeviceId;
 
+use crate::checker::hold;
+
 /// A command as it was sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
@@ -69,6 +71,11 @@ impl Watch {
         }
     }
 
+    /// Expects one command at a time, whatever the settings say.
+    pub fn expect_one(&mut self) {
+        (self.config.budget, self.before.budget) = (BudgetName::Fixed(1), BudgetName::Fixed(1));
+    }
+
     /// Other settings, maybe.
     pub fn configure(&mut self, config: Config) {
         if config == self.config {
@@ -84,11 +91,11 @@ impl Watch {
         if dispatch.op == DeviceOp::Flush {
             return sent;
         }
-        assert_eq!(class, class.fitting(dispatch.op), "a class that {dispatch:?} cannot have");
+        hold!(Limits, class == class.fitting(dispatch.op), "{class:?}, a class that {dispatch:?} cannot have");
         let (own, all) = (self.own[class.index()], self.own.iter().sum::<u32>());
         let most = |of: fn(&Config, Class) -> u32| of(&self.config, class).max(of(&self.before, class));
-        assert!(all < most(depth), "{all} are on the device: {dispatch:?}; {:?}", self.config);
-        assert!(own < most(class_max), "{own} of {class:?} are on the device: {dispatch:?}; {:?}", self.config);
+        hold!(Limits, all < most(depth), "{all} are on the device: {dispatch:?}; {:?}", self.config);
+        hold!(Limits, own < most(class_max), "{own} of {class:?} are on the device: {dispatch:?}; {:?}", self.config);
         if members > 1 && !self.mixed {
             self.check_bounds(&sent);
         }
@@ -113,10 +120,12 @@ impl Watch {
                 (bounds.max_bytes, bounds.max_segments, bounds.boundary, 0)
             }
         };
-        assert!(dispatch.len <= bytes && members <= segments.into(), "{}", why());
-        assert!(gap_max <= gap && (gaps == 0 || dispatch.op == DeviceOp::Read), "a gap of {gap_max}: {}", why());
+        hold!(Limits, dispatch.len <= bytes && members <= segments.into(), "{}", why());
+        let gaps_fit = gap_max <= gap && (gaps == 0 || dispatch.op == DeviceOp::Read);
+        hold!(Limits, gaps_fit, "a gap of {gap_max}: {}", why());
         let last = dispatch.offset + dispatch.len - 1;
-        assert!(boundary == 0 || dispatch.offset / boundary == last / boundary, "over a boundary: {}", why());
+        let is_inside = boundary == 0 || dispatch.offset / boundary == last / boundary;
+        hold!(Limits, is_inside, "over a boundary: {}", why());
     }
 
     /// It came back; `again` says that its I/Os go again, each by itself.
@@ -140,10 +149,21 @@ impl Watch {
         let sum = |of: fn(&braid_core::queue::stats::ClassStats) -> u32| stats.classes.iter().map(of).sum::<u32>();
         let (queued, active, commands) = (sum(|c| c.queued), sum(|c| c.active), sum(|c| c.commands));
         let here = self.own.iter().sum::<u32>();
-        assert_eq!(commands, here, "commands on device {}", self.device);
+        hold!(
+            Budget,
+            commands == here,
+            "the queue counts {commands} commands on device {}, there are {here}",
+            self.device
+        );
         let there = self.members_sent - self.members_done - self.members_returned;
-        assert_eq!(u64::from(active), there, "I/Os on device {}", self.device);
-        assert!(
+        hold!(
+            Budget,
+            u64::from(active) == there,
+            "the queue counts {active} I/Os on device {}, there are {there}",
+            self.device
+        );
+        hold!(
+            Drain,
             queued == 0 || here > 0 || wakes,
             "device {} is idle, and {queued} wait: {:?}",
             self.device,
@@ -154,19 +174,44 @@ impl Watch {
 
     /// All is quiet.
     pub fn check_quiet(&self, engine: &Engine) {
-        let QueueStats { classes } = engine.queue_stats(self.device).expect("a member has a queue");
+        let device = self.device;
+        let QueueStats { classes } = engine.queue_stats(device).expect("a member has a queue");
         for (class, c) in Class::ALL.iter().zip(classes) {
-            assert_eq!((c.queued, c.active, c.commands), (0, 0, 0), "{class:?} of device {}", self.device);
-            assert_eq!((c.device_ns.count(), c.total_ns.count()), (c.ios, c.ios));
+            let left = (c.queued, c.active, c.commands);
+            hold!(Drain, left == (0, 0, 0), "{left:?} of {class:?} are left at device {device}");
+            let counted = (c.device_ns.count(), c.total_ns.count());
+            hold!(
+                Drain,
+                counted == (c.ios, c.ios),
+                "{counted:?} times of {} I/Os, {class:?} of device {device}",
+                c.ios
+            );
             // What was withdrawn when the device vanished never left, or left once and did not come to its second way.
-            assert!(c.size_before.count() >= c.queue_ns.count() && c.queue_ns.count() >= c.ios);
+            let waited = (c.size_before.count(), c.queue_ns.count());
+            hold!(
+                Drain,
+                waited.0 >= waited.1 && waited.1 >= c.ios,
+                "{waited:?} waits of {} I/Os, {class:?} of device {device}",
+                c.ios
+            );
         }
         let sum = |of: fn(&braid_core::queue::stats::ClassStats) -> u64| classes.iter().map(of).sum::<u64>();
-        assert_eq!(sum(|c| c.ios), self.members_done, "I/Os of device {}", self.device);
-        assert!(sum(|c| c.left) - self.members_done <= self.members_returned, "I/Os that left device {}", self.device);
-        assert_eq!(sum(|c| c.bytes), self.bytes_done, "bytes of device {}", self.device);
-        assert_eq!(sum(|c| c.size_after.count()), self.sent, "commands of device {}", self.device);
-        assert_eq!(self.own, [0; Class::COUNT]);
+        let counted = (sum(|c| c.ios), sum(|c| c.bytes), sum(|c| c.size_after.count()));
+        let seen = (self.members_done, self.bytes_done, self.sent);
+        hold!(
+            Drain,
+            counted == seen,
+            "device {device} counts {counted:?} I/Os, bytes and commands; seen were {seen:?}"
+        );
+        let again = sum(|c| c.left) - self.members_done;
+        hold!(
+            Drain,
+            again <= self.members_returned,
+            "{again} I/Os left device {device} a second time, {} came back to go again",
+            self.members_returned
+        );
+        let here = self.own.iter().sum::<u32>();
+        hold!(Drain, here == 0, "{here} commands never came back from device {device}");
     }
 }
 

@@ -1,15 +1,6 @@
 //! The world around one engine: clock, event heap, memory, disks, and everything that is checked on the way.
 //!
-//! Checked at each command: it lies within the device; below 1 MiB only superblocks; payload only within one chunk
-//! of data or metadata, records only in system chunks; no two writes under way overlap on a device; no command to a
-//! member that is not online; who asked not to be merged travels alone; its memory is there until it completes and
-//! unchanged; and what the member's queue allows, by the [watch](crate::watch).
-//! Checked of answers: one to each request, none to others; what was read, by the [oracle](crate::oracle).
-//! Checked when the engine rests: it wants to be woken later than now, or the next tick does something.
-//! Checked when all is quiet: no request, no I/O, no scratch block, no deadline; units counted in volumes and chunks.
-//!
-//! Not seen: reads that race with writes on a device (they may return either), what a command would have cost a real
-//! disk, and how long anything waits.
+//! What is checked, and what none of it sees, is listed in [`Checker`](crate::checker::Checker).
 
 mod bare;
 mod check;
@@ -18,6 +9,7 @@ mod commands;
 mod copies;
 mod door;
 mod life;
+mod misdirect;
 mod quiet;
 mod time;
 
@@ -30,12 +22,13 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use braid_core::Engine;
 use braid_core::control::{ControlError, Done};
-use braid_core::request::{Dispatch, Event, Input, IoError, Request};
+use braid_core::request::{Dispatch, Event, Input, Request};
 
 use crate::disk::{Content, Disk};
-use crate::fault::Faults;
+use crate::fault::{Faults, Strike};
 use crate::oracle::Oracle;
 use crate::rng::Rng;
+use crate::sabotage::Sabotage;
 use crate::watch::{Sent, Watch};
 
 /// A command on its way.
@@ -46,7 +39,7 @@ struct Running {
     content: Content,
     /// When a flush arrived.
     mark: u64,
-    fails: Option<IoError>,
+    strike: Option<Strike>,
 }
 
 /// A client's request on its way.
@@ -93,6 +86,8 @@ pub struct World {
     pub instant: bool,
     /// What each device had to do.
     pub loads: Vec<Load>,
+    /// A mistake made on purpose.
+    pub sabotage: Option<Sabotage>,
     /// A number that two equal runs share at every moment.
     pub hash: u64,
     /// Events handled.
@@ -103,6 +98,8 @@ pub struct World {
     /// When to look at which disk. An entry counts if the disk says the same, and the first one always does.
     heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
     order: u64,
+    /// Completions of stuck devices: when to try again, and whose.
+    held: Vec<(u64, u32)>,
     running: BTreeMap<u32, Running>,
     watches: Vec<Watch>,
     /// Outputs since the last rest, and ticks in vain.
@@ -114,6 +111,11 @@ pub struct World {
     next_tag: u64,
     wake: Option<u64>,
     boot: u8,
+    /// Blocks of devices whose last write failed, and those of them that the client believes written.
+    failed: BTreeSet<(u32, u64)>,
+    stale: BTreeSet<(u32, u64)>,
+    /// Blocks of devices that a misdirected write left wrong, once.
+    spoilt: BTreeSet<(u32, u64)>,
     batch: Vec<Input>,
 }
 
@@ -138,12 +140,14 @@ impl World {
             keeps_payload: true,
             instant: false,
             loads: Vec::new(),
+            sabotage: None,
             hash: 0,
             steps: 0,
             wrong: Vec::new(),
             now: 0,
             heap: BinaryHeap::new(),
             order: 0,
+            held: Vec::new(),
             running: BTreeMap::new(),
             watches: Vec::new(),
             outputs: 0,
@@ -154,6 +158,9 @@ impl World {
             next_tag: 1,
             wake: None,
             boot: 1,
+            failed: BTreeSet::new(),
+            stale: BTreeSet::new(),
+            spoilt: BTreeSet::new(),
             batch: Vec::new(),
         }
     }

@@ -18,6 +18,9 @@ use crate::table::Table;
 /// All of them, in the order of publication's subjects.
 pub const ALL: &[Table] = &[read_policy_vm::TABLE, read_policy_hw::TABLE, zfs_scrub::TABLE, dm_stripe::TABLE];
 
+/// Those that take longer than a test of all may: `braid lab check --twice` runs them as well.
+pub const SLOW: &[&str] = &[];
+
 /// The table of that name.
 pub fn find(name: &str) -> Option<&'static Table> {
     ALL.iter().find(|t| t.name == name)

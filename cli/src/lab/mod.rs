@@ -6,20 +6,22 @@
 //! | `report.rs` | `report.html` |
 //! | `svg.rs` | pictures |
 //! | `what_if.rs` | a load on a pool and on variants of it |
+//! | `swarm.rs` | runs drawn from seeds |
 //! | `docs.rs` | tables in `docs/policies.md` |
 
 mod docs;
 mod report;
 mod svg;
+mod swarm;
 pub(crate) mod what_if;
 
-use crate::args::{LabCommand, LabFlags, LabNames, ListFlags};
+use crate::args::{LabCheck, LabCommand, LabFlags, LabNames, LabScale, ListFlags};
 use crate::commands::{self, Outcome};
 use crate::render::table::{self, Cell, Column, shown};
 use braid_host::control::api::ApiError;
 use braid_host::control::check;
 use braid_sim::table::{Lab, Row, Sheet, Table, Within};
-use braid_sim::tables;
+use braid_sim::{scale, tables};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::Path;
@@ -40,8 +42,12 @@ pub(crate) fn lab(command: &LabCommand, json: bool) -> Outcome {
         LabCommand::List(flags) => list(flags, json),
         LabCommand::Run(LabNames { names, flags }) => show(&chosen(names)?, flags, json),
         LabCommand::All(flags) => show(&chosen(&[])?, flags, json),
-        LabCommand::Check(LabNames { names, flags }) => verify(&chosen(names)?, flags, json),
+        LabCommand::Check(LabCheck { names: LabNames { names, flags }, twice }) => {
+            verify(&chosen(names)?, flags, *twice, json)
+        }
         LabCommand::WhatIf(args) => what_if::what_if(None, json, args),
+        LabCommand::Swarm(flags) => swarm::swarm(flags, json),
+        LabCommand::Scale(flags) => grow(flags, json),
     }
 }
 
@@ -80,6 +86,20 @@ fn list(flags: &ListFlags, json: bool) -> Outcome {
     Ok(0)
 }
 
+/// What grows with the pool, shown like a table.
+fn grow(flags: &LabScale, json: bool) -> Outcome {
+    let table: &'static Table = if flags.quick { &scale::QUICK } else { &scale::FULL };
+    let flags = LabFlags { output: flags.output.clone(), threads: None, docs: None };
+    show(&[table], &flags, json)
+}
+
+/// Tables that give something else with another number of threads.
+fn unsteady(runs: &[Run], flags: &LabFlags) -> Vec<&'static str> {
+    let first = flags.threads.map_or_else(|| Lab::new().threads, |threads| threads.get());
+    let other = Lab { threads: if first == 1 { 3 } else { 1 } };
+    runs.iter().filter(|run| run.table.sheet(&other) != run.sheet).map(|run| run.table.name).collect()
+}
+
 fn run(tables: &[&'static Table], flags: &LabFlags) -> Vec<Run> {
     let lab = flags.threads.map_or_else(Lab::new, |threads| Lab { threads: threads.get() });
     let one = |table: &&'static Table| {
@@ -108,8 +128,9 @@ fn show(tables: &[&'static Table], flags: &LabFlags, json: bool) -> Outcome {
 }
 
 /// As `show`, but only what is out of tolerance; the exit code says whether anything is, or a document is stale.
-fn verify(tables: &[&'static Table], flags: &LabFlags, json: bool) -> Outcome {
+fn verify(tables: &[&'static Table], flags: &LabFlags, twice: bool, json: bool) -> Outcome {
     let runs = run(tables, flags);
+    let unsteady = if twice { unsteady(&runs, flags) } else { Vec::new() };
     if let Some(folder) = &flags.output {
         write(&runs, folder)?;
     }
@@ -146,6 +167,9 @@ fn verify(tables: &[&'static Table], flags: &LabFlags, json: bool) -> Outcome {
                 let _ = writeln!(out, "  {}: {}", claim.what, claim.shown);
             }
         }
+        for name in &unsteady {
+            let _ = writeln!(out, "{name}: not the same with another number of threads");
+        }
         let _ = writeln!(out, "{}", verdict(&runs));
         if let Some(path) = stale {
             let p = path.display();
@@ -153,7 +177,7 @@ fn verify(tables: &[&'static Table], flags: &LabFlags, json: bool) -> Outcome {
         }
         commands::print(&out);
     }
-    Ok(u8::from(totals(&runs).1 > 0 || stale.is_some()))
+    Ok(u8::from(totals(&runs).1 > 0 || stale.is_some() || !unsteady.is_empty()))
 }
 
 /// A document as it is, and with the tables of these runs.

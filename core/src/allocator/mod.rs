@@ -18,6 +18,7 @@
 //! those), marking the space as used, and remembering what a chunk holds.
 
 mod holes;
+mod index;
 mod rank;
 mod select;
 mod size;
@@ -30,6 +31,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 pub use holes::{FIRST_USABLE, Hole, holes};
+pub(crate) use index::Index;
 pub use writable::writable;
 
 use crate::ChunkType;

@@ -27,6 +27,14 @@ pub(super) struct Candidate {
     pub(super) offset: u64,
 }
 
+impl Candidate {
+    /// No candidate of this rank comes before it.
+    pub(super) fn first_of(rank: u8) -> Candidate {
+        let most = Reverse(u64::MAX);
+        Candidate { rank, max_avail: most, total_avail: most, id: DeviceId(0), index: 0, offset: 0 }
+    }
+}
+
 /// Which chosen hole counts as the shortest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shortest {
@@ -37,8 +45,8 @@ pub(super) enum Shortest {
 }
 
 /// One question to the allocator, with everything that does not depend on what is free.
-pub(super) struct Job<'r> {
-    rules: &'r Rules,
+pub(super) struct Job {
+    rules: Rules,
     profile: Profile,
     kind: Kind,
     facts: &'static Facts,
@@ -51,8 +59,8 @@ pub(super) struct Job<'r> {
     ideal: Vec<u8>,
 }
 
-impl<'r> Job<'r> {
-    pub(super) fn new(rules: &'r Rules, profile: Profile, kind: Kind, members: &[Member<'_>]) -> Job<'r> {
+impl Job {
+    pub(super) fn new(rules: &Rules, profile: Profile, kind: Kind, members: &[Member<'_>]) -> Job {
         let facts = profile.facts();
         let devs_min = if rules.era == Era::V5_6 { facts.devs_min_v5_6 } else { facts.devs_min };
         let columns_max = if kind == Kind::System { SYSTEM_COLUMNS_MAX } else { COLUMNS_MAX };
@@ -60,7 +68,7 @@ impl<'r> Job<'r> {
         let ideal = ideal(members.iter().filter_map(|m| rank::rank(rules.mode, kind, m)), devs_min);
         let sizes = Sizes::new(rules, kind, pool_size(rules, kind, members, ideal.last().copied()));
         let useful = rules.min_useful_stripe.min(sizes.max_stripe).min(sizes.max_chunk).max(sizes.least);
-        Job { rules, profile, kind, facts, devs_min, devs_max, sizes, useful, ideal }
+        Job { rules: *rules, profile, kind, facts, devs_min, devs_max, sizes, useful, ideal }
     }
 
     /// Lower bounds for holes, to be tried in turn: the sources have one, braid's own mode goes down by steps.
@@ -174,7 +182,7 @@ impl<'r> Job<'r> {
         ranks.iter().zip(&self.ideal).filter(|(rank, ideal)| rank <= ideal).count()
     }
 
-    fn lay_out(&self, chosen: &[Candidate], shortest: Shortest) -> Plan {
+    pub(super) fn lay_out(&self, chosen: &[Candidate], shortest: Shortest) -> Plan {
         let stripe = self.stripe(chosen, shortest);
         let on_device = |c: &Candidate| {
             let (id, offset) = (c.id, c.offset);

@@ -30,14 +30,14 @@ pub fn writable(rules: &Rules, profile: Profile, kind: Kind, members: &[Member<'
 }
 
 /// Runs with all size limits so many times larger and takes off the margin; factor 1 is exact and needs none.
-fn run_coarsely(mut job: Job<'_>, members: &[Member<'_>], times: u64) -> u64 {
+fn run_coarsely(mut job: Job, members: &[Member<'_>], times: u64) -> u64 {
     job.sizes = job.sizes.scaled(times);
     let margin = if times > 1 { margin(&job, members) } else { 0 };
     run(job, members).saturating_sub(margin)
 }
 
 /// Allocates to the end.
-fn run(job: Job<'_>, members: &[Member<'_>]) -> u64 {
+fn run(job: Job, members: &[Member<'_>]) -> u64 {
     let mut pool: Vec<Free> =
         members.iter().map(|m| Free { allocated: m.allocated, holes: m.holes.to_vec() }).collect();
     let (mut sum, mut visits) = (0u64, 0);
@@ -80,14 +80,14 @@ impl Free {
 }
 
 /// The factor that keeps the run within its number of column updates.
-fn coarseness(job: &Job<'_>, members: &[Member<'_>]) -> u64 {
+fn coarseness(job: &Job, members: &[Member<'_>]) -> u64 {
     let free = members.iter().flat_map(|m| m.holes).fold(0u64, |sum, hole| sum.saturating_add(hole.len));
     let budget = UPDATES + UPDATES_PER_MEMBER * members.len() as u64;
     (free / usual_column(job, members)).div_ceil(budget).max(1)
 }
 
 /// Volume bytes in one usual column of every hole.
-fn margin(job: &Job<'_>, members: &[Member<'_>]) -> u64 {
+fn margin(job: &Job, members: &[Member<'_>]) -> u64 {
     let columns = members.iter().map(|m| m.holes.len() as u64).sum::<u64>();
     let devices = members.len().min(job.devices_max());
     let per_row = (devices as u64 * job.columns_per_device()).max(1);
@@ -95,7 +95,7 @@ fn margin(job: &Job<'_>, members: &[Member<'_>]) -> u64 {
 }
 
 /// Bytes of a column when space is plenty.
-fn usual_column(job: &Job<'_>, members: &[Member<'_>]) -> u64 {
+fn usual_column(job: &Job, members: &[Member<'_>]) -> u64 {
     let devices = members.len().min(job.devices_max());
     job.sizes.stripe(job.sizes.max_stripe, job.data_stripes(devices)).max(1)
 }

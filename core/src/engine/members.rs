@@ -12,6 +12,7 @@ use crate::units::DeviceId;
 impl Engine {
     /// Tells the read policy and the queues what the members are.
     pub(super) fn post_views(&mut self) {
+        self.pool.members_changed();
         let ids = self.pool.device_ids_end();
         self.queues.resize_with(ids, || DeviceQueue::new(Config::default()));
         while self.views.len() < ids {

@@ -45,6 +45,7 @@ use crate::pool::Pool;
 use crate::queue::class::Class;
 use crate::queue::limits::Dirty;
 use crate::queue::stats::QueueStats;
+use crate::queue::wakes::Wakes;
 use crate::queue::{CopySet, Departure, DeviceQueue, Io, Owner};
 use crate::range_lock::RangeLock;
 use crate::read_policy::{DeviceView, Selector};
@@ -122,8 +123,8 @@ pub struct Engine {
     /// Devices with I/Os admitted since the last drain.
     touched: Vec<DeviceId>,
     plugs: plug::Plugs,
-    /// When the first of the queues wants to be asked again.
-    queues_wake: Option<Instant>,
+    /// When queues want to be asked again.
+    wakes: Wakes,
     /// What queues know of the log: see [`Engine::dirty`].
     dirty: Option<Dirty>,
     views: Vec<DeviceView>,
@@ -161,7 +162,7 @@ impl Engine {
             queues: Vec::new(),
             touched: Vec::new(),
             plugs: plug::Plugs::default(),
-            queues_wake: None,
+            wakes: Wakes::default(),
             dirty: None,
             views: Vec::new(),
             selector: Selector::new(pool.properties.read_policy),
@@ -181,6 +182,7 @@ impl Engine {
                 && device.state == DeviceState::Online
             {
                 device.written = 1;
+                engine.commit.dirty.insert(device.id);
             }
         }
         engine.find_open_chunks();
@@ -236,7 +238,7 @@ impl Engine {
                     scrub::Turn::Moved => {}
                     scrub::Turn::Later => return Output::Idle { until: Some(self.now) },
                     scrub::Turn::Nothing => {
-                        let until = self.commit_deadline().into_iter().chain(self.queues_wake).min();
+                        let until = self.commit_deadline().into_iter().chain(self.wakes.next()).min();
                         return Output::Idle { until };
                     }
                 }
@@ -364,12 +366,9 @@ impl Engine {
     #[inline(never)]
     fn dispatch(&mut self) -> bool {
         self.post_dirty();
-        if self.queues_wake.is_some_and(|at| at <= self.now) {
-            for id in 0..self.queues.len() {
-                if self.queues[id].wake_at().is_some_and(|at| at <= self.now) {
-                    self.touch(DeviceId(id as u32));
-                }
-            }
+        if self.wakes.next().is_some_and(|at| at <= self.now) {
+            let due: Vec<DeviceId> = self.wakes.due(self.now).collect();
+            due.into_iter().for_each(|device| self.touch(device));
         }
         if self.touched.is_empty() {
             return false;
@@ -388,6 +387,7 @@ impl Engine {
                     self.retire(io, Err(IoError::Gone));
                     came_back = true;
                 }
+                self.wakes.set(device, self.queues[device.index()].wake_at());
                 continue;
             }
             let Engine { queues, ios, outputs, pool, views, now, .. } = self;
@@ -413,8 +413,8 @@ impl Engine {
                 outputs.push_back(Output::Issue(Dispatch { id, device, op, offset, len }));
             });
             view.active = queues[device.index()].in_flight();
+            self.wakes.set(device, self.queues[device.index()].wake_at());
         }
-        self.queues_wake = self.queues.iter().filter_map(DeviceQueue::wake_at).min();
         came_back
     }
 
@@ -440,6 +440,9 @@ impl Engine {
                 _ => {}
             }
             if matches!(op, DeviceOp::Write { fua: false } | DeviceOp::WriteZeroes) {
+                if !member.is_dirty() {
+                    self.commit.dirty.insert(device);
+                }
                 member.written += 1;
                 self.commit.unflushed = true;
             }

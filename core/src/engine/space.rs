@@ -155,12 +155,12 @@ impl Engine {
 
     /// Allocates a chunk; its record precedes every entry that refers to it in the log.
     pub(super) fn open_chunk(&mut self, kind: ChunkType) -> Option<ChunkId> {
-        let mut chunk = self.pool.plan_chunk(kind).ok()?;
+        let mut chunk = self.pool.next_chunk(kind)?;
         if kind != ChunkType::System {
             // Room to write it all down comes before the room itself.
             self.make_page_room(chunk.length);
             self.take_page_room(CHUNK_RECORD_LEAVES);
-            chunk = self.pool.plan_chunk(kind).ok()?;
+            chunk = self.pool.next_chunk(kind)?;
         }
         let (id, bytes, spilled) = (chunk.id, chunk.length, chunk.spilled);
         let record = Record::ChunkAdd(Box::new(chunk));

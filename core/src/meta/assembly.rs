@@ -103,7 +103,12 @@ impl Assembly {
         }
         // Where a power cut undid a checkpoint on some members and they went on without the rest, two sides have the same
         // generation: more members stand behind the one that went on.
-        let behind = |sb: &Superblock| found.iter().filter(|other| sb.descends_from(other)).count();
+        let mut of_opening: BTreeMap<Option<Uuid>, usize> = BTreeMap::new();
+        found.iter().for_each(|sb| *of_opening.entry(sb.openings.first().copied()).or_default() += 1);
+        let behind = |sb: &Superblock| {
+            let known: BTreeSet<Option<Uuid>> = sb.openings.iter().copied().map(Some).chain([None]).collect();
+            known.iter().filter_map(|opening| of_opening.get(opening)).sum::<usize>()
+        };
         let newest = found.iter().max_by_key(|sb| (sb.generation, behind(sb), core::cmp::Reverse(sb.device))).cloned();
         let superblock = newest.ok_or_else(|| String::from("no member of the pool was found"))?;
         check_runs(&superblock, &superblock.root)

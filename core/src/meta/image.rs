@@ -68,8 +68,12 @@ fn pages_needed(pool: &Pool) -> u64 {
 }
 
 fn fixed_bytes(pool: &Pool) -> u64 {
-    let chunks: u64 = pool.chunks().map(|c| 32 + 12 * c.columns.len() as u64).sum();
-    chunks + pool.devices().count() as u64 * 1200 + pool.volumes().count() as u64 * 100 + 4096
+    let totals = pool.totals();
+    32 * totals.chunks
+        + 12 * totals.columns
+        + pool.device_ids_end() as u64 * 1200
+        + pool.volumes().count() as u64 * 100
+        + 4096
 }
 
 /// Takes pages and writes what changed since the last image; None when the pages do not suffice (nothing is taken).

@@ -31,6 +31,7 @@ mod testing;
 #[cfg(test)]
 mod twin;
 pub mod waiting;
+pub(crate) mod wakes;
 pub mod zfs;
 
 pub(crate) use device::{Departure, DeviceQueue};

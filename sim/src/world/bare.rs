@@ -55,7 +55,7 @@ impl World {
     /// When something will happen by itself.
     pub fn next_at(&self) -> Option<u64> {
         let due = self.heap.peek().map(|entry| entry.0.0);
-        due.into_iter().chain(self.wake).min()
+        due.into_iter().chain(self.held.iter().map(|held| held.0)).chain(self.wake).min()
     }
 
     /// Nothing happens before that moment, and it is now.

@@ -8,6 +8,7 @@ use braid_core::units::{BLOCK, BufRange, DeviceId};
 use braid_core::{ChunkType, DeviceState};
 
 use super::World;
+use crate::checker::hold;
 use crate::disk::{Content, SECTOR};
 use crate::watch::Sent;
 
@@ -33,21 +34,22 @@ impl World {
         let Dispatch { id, device, op, offset, len } = dispatch;
         let engine = self.engine();
         let member = engine.pool().device(device).expect("a member");
-        assert_eq!(member.state, DeviceState::Online, "{dispatch:?} to a member that is not online");
+        hold!(Members, member.state == DeviceState::Online, "{dispatch:?} to a member that is {}", member.state.name());
         let class = engine.class_of(id);
         if op == DeviceOp::Flush {
             let watch = &mut self.watches[device.index() - 1];
             return (Content::new(), Some(watch.send(dispatch, class, 1, 0, 0)));
         }
         let end = offset + len;
-        assert!(len > 0 && offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK) && end <= member.size);
+        let is_whole = len > 0 && offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK);
+        hold!(Place, is_whole && end <= member.size, "{dispatch:?} on {} bytes", member.size);
         self.check_apart(dispatch);
         let Carried { content, members, gaps, gap_max, wants_alone, len: carried } = self.carried(dispatch);
         match op {
-            DeviceOp::Read | DeviceOp::Write { .. } => assert_eq!(carried, len, "segments of {dispatch:?}"),
-            _ => assert!(members == 0 && self.is_within(device, offset, len, false), "{dispatch:?}"),
+            DeviceOp::Read | DeviceOp::Write { .. } => hold!(Place, carried == len, "{carried} bytes in {dispatch:?}"),
+            _ => hold!(Place, members == 0 && self.is_within(device, offset, len, false), "{dispatch:?}"),
         }
-        assert!(members < 2 || !wants_alone, "{dispatch:?} has one that asked to be alone");
+        hold!(Place, members < 2 || !wants_alone, "{dispatch:?} has one that asked to be alone");
         let watch = &mut self.watches[device.index() - 1];
         (content, Some(watch.send(dispatch, class, members.max(1), gaps, gap_max)))
     }
@@ -61,7 +63,7 @@ impl World {
         for other in self.running.values().map(|r| r.dispatch) {
             let writes = !matches!(other.op, DeviceOp::Read | DeviceOp::Flush);
             let apart = offset + len <= other.offset || other.offset + other.len <= offset || other.device != device;
-            assert!(!writes || apart, "{dispatch:?} overlaps {other:?}");
+            hold!(Overlap, !writes || apart, "{dispatch:?} overlaps {other:?}");
         }
     }
 
@@ -81,6 +83,9 @@ impl World {
                 }
                 Segment::Payload(range) => {
                     self.check_payload(device, at, range, is_write);
+                    if !is_write {
+                        self.check_fresh(device, at, range.len.into());
+                    }
                     carried.members += 1;
                     carried.wants_alone |= self.asked.get(&range.buf.0.into()).is_some_and(|a| a.request.no_merge);
                     let memory = &self.buffers[&range.buf.0];
@@ -91,7 +96,7 @@ impl World {
                     range.len.into()
                 }
                 Segment::Gap(len) => {
-                    assert!(!is_write && at > offset && len > 0, "a gap of {len} in {dispatch:?}");
+                    hold!(Place, !is_write && at > offset && len > 0, "a gap of {len} in {dispatch:?}");
                     (carried.gaps, carried.gap_max) = (carried.gaps + len, carried.gap_max.max(len));
                     len
                 }
@@ -104,14 +109,21 @@ impl World {
     fn check_record(&self, device: DeviceId, at: u64, len: u64) {
         let in_slot = SLOTS.contains(&at) && len == SUPERBLOCK_SIZE;
         let is_there = in_slot || at >= RESERVED && self.is_within(device, at, len, true);
-        assert!(is_there, "a record at {at} of device {device}");
+        hold!(Place, is_there, "a record at {at} of device {device}");
     }
 
     /// Payload lives in chunks of data or metadata; a scrub reads the pool's own pages into memory like everything else.
     fn check_payload(&self, device: DeviceId, at: u64, range: BufRange, is_write: bool) {
         let len = u64::from(range.len);
         let is_there = self.is_within(device, at, len, false) || !is_write && self.is_within(device, at, len, true);
-        assert!(at >= RESERVED && is_there, "payload at {at} of device {device}");
+        hold!(Place, at >= RESERVED && is_there, "payload at {at} of device {device}");
+    }
+
+    /// No copy is read that missed a write whose answer was good.
+    fn check_fresh(&self, device: DeviceId, at: u64, len: u64) {
+        let mut stale = self.stale.range((device.0, at / BLOCK)..(device.0, (at + len).div_ceil(BLOCK)));
+        let found = stale.next();
+        hold!(Members, found.is_none(), "a read at {at} of device {device}, which missed a write of block {found:?}");
     }
 
     /// One chunk holds all of it: a system chunk, or one of data or metadata.

@@ -7,6 +7,7 @@ use braid_core::request::{Content as Tag, Input, NO_BUF, Op, Request, RequestErr
 use braid_core::units::{BLOCK, BufId, ClientId, VolumeId};
 
 use super::{Asked, World};
+use crate::checker::{Checker, hold};
 use crate::disk::SECTOR;
 
 /// Answers of one request.
@@ -108,8 +109,23 @@ impl World {
         }
     }
 
+    /// A write was answered well: its copies that failed are stale from now on.
+    fn believed(&mut self, volume: VolumeId, start: u64, end: u64) {
+        if self.failed.is_empty() || !self.oracle.knows(volume.0) {
+            return;
+        }
+        for block in (start..end).step_by(BLOCK as usize) {
+            let places = self.places(volume, block);
+            let failed =
+                places.into_iter().map(|(d, at)| (d.0, at / BLOCK)).filter(|place| self.failed.contains(place));
+            self.stale.extend(failed.collect::<Vec<_>>());
+        }
+    }
+
     pub(super) fn reply(&mut self, answer: Answer) {
-        let asked = self.asked.remove(&answer.tag).unwrap_or_else(|| panic!("a second answer: {answer:?}"));
+        let asked = self.asked.remove(&answer.tag);
+        hold!(Reply, asked.is_some(), "nobody waits for {answer:?}");
+        let asked = asked.expect("just seen");
         if !self.keeps_payload {
             return self.answers.push(answer);
         }
@@ -122,10 +138,10 @@ impl World {
                 let skip = (offset % BLOCK / SECTOR) as usize;
                 let values = &memory[skip..skip + (len / SECTOR) as usize];
                 if fine && answer.hole && values.iter().any(|&v| v != 0) {
-                    self.wrong.push(format!("a hole is not zero: {:?}", asked.request));
+                    self.wrong.push(Checker::Content.says(format_args!("a hole is not zero: {:?}", asked.request)));
                 }
                 if let Err(why) = self.oracle.was_read(answer.tag, fine.then_some(values)) {
-                    self.wrong.push(format!("at {} ns: {why}", self.now));
+                    self.wrong.push(Checker::Content.says(format_args!("at {} ns: {why}", self.now)));
                 }
             }
             Op::Flush => {
@@ -137,6 +153,9 @@ impl World {
                 let (start, end) = changed_sectors(op, offset, len);
                 let fua = matches!(op, Op::Write { fua: true } | Op::WriteZeroes { fua: true, .. });
                 self.oracle.changed(asked.op, volume.0, start, end, fine, fua);
+                if fine && matches!(op, Op::Write { .. }) {
+                    self.believed(volume, offset / BLOCK * BLOCK, offset + len);
+                }
             }
         }
         self.answers.push(answer);

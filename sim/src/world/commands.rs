@@ -3,14 +3,18 @@
 use std::cmp::Reverse;
 
 use braid_core::request::{DeviceOp, Dispatch, Input, IoError, Segment};
-use braid_core::units::IoId;
+use braid_core::units::{BLOCK, IoId};
 
 use super::{Running, World, mix};
+use crate::checker::hold;
 use crate::device;
-use crate::disk::SECTOR;
+use crate::disk::{Content, SECTOR};
+use crate::fault::{Strike, Trouble};
+use crate::sabotage::Sabotage;
 
 impl World {
     pub(super) fn issue(&mut self, dispatch: Dispatch) {
+        let dispatch = self.bent(dispatch);
         let Dispatch { id, device, op, offset, len } = dispatch;
         let kind = match op {
             DeviceOp::Read => 1,
@@ -20,6 +24,7 @@ impl World {
             DeviceOp::WriteZeroes => 6,
         };
         [u64::from(id.0), u64::from(device.0), kind, offset, len].iter().for_each(|&n| mix(&mut self.hash, n));
+        hold!(Completion, !self.running.contains_key(&id.0), "I/O {id} is under way already");
         let i = device.index() - 1;
         let (content, sent) = match self.keeps_payload {
             true => self.check(dispatch),
@@ -28,11 +33,7 @@ impl World {
         if self.keep_dispatched {
             self.dispatched.push(dispatch);
         }
-        let fails = if self.faults.is_absent(device.0, self.now) {
-            Some(IoError::Gone)
-        } else {
-            self.faults.strike(device.0, op, offset, len, &mut self.rng)
-        };
+        let strike = self.strike(dispatch);
         self.loads[i].begins(self.now);
         self.slow_down(i);
         let timing = &mut self.disks[i].timing;
@@ -41,8 +42,37 @@ impl World {
             false => timing.arrive(self.now, device::Command { id: id.0, op, offset, len }),
         }
         self.schedule(i);
-        let running = Running { dispatch, sent, content, mark: self.disks[i].mark(), fails };
-        assert!(self.running.insert(id.0, running).is_none(), "I/O {id} is under way already");
+        let running = Running { dispatch, sent, content, mark: self.disks[i].mark(), strike };
+        self.running.insert(id.0, running);
+        if self.sabotage == Some(Sabotage::IssueTwice) {
+            self.sabotage = None;
+            self.issue(dispatch);
+        }
+    }
+
+    /// What will become of a command that leaves now.
+    fn strike(&mut self, Dispatch { device, op, offset, len, .. }: Dispatch) -> Option<Strike> {
+        self.ripen(device.0);
+        let disk = &self.disks[device.index() - 1];
+        if self.faults.is_absent(device.0, self.now) {
+            return Some(Strike::Fails(IoError::Gone));
+        }
+        if op == DeviceOp::Read && !disk.is_readable(offset, len) {
+            return Some(Strike::Fails(IoError::Media));
+        }
+        self.faults.strike(device.0, op, (offset, len), disk.size, &mut self.rng)
+    }
+
+    /// Latent sectors whose time has come cannot be read from now on.
+    fn ripen(&mut self, device: u32) {
+        let Self { faults, disks, now, .. } = self;
+        faults.0.retain(|fault| match fault.trouble {
+            Trouble::Latent { since, from, to } if fault.device == device && since <= *now => {
+                disks[device as usize - 1].spoil(from, to);
+                false
+            }
+            _ => true,
+        });
     }
 
     fn slow_down(&mut self, disk: usize) {
@@ -76,58 +106,142 @@ impl World {
     }
 
     pub(super) fn complete(&mut self, id: IoId) {
-        let Running { dispatch, sent, content, mark, mut fails } = self.running.remove(&id.0).expect("it is under way");
-        let Dispatch { device, op, offset, len, .. } = dispatch;
+        let device = self.running.get(&id.0).expect("it is under way").dispatch.device;
+        if let Some(until) = self.faults.stuck_until(device.0, self.now) {
+            if until != u64::MAX {
+                self.held.push((until, id.0));
+            }
+            return;
+        }
+        if self.sabotage == Some(Sabotage::LoseCompletion) && id.0 % 8 == 7 {
+            return;
+        }
+        let Running { dispatch, sent, content, mark, mut strike } = self.running.remove(&id.0).expect("just seen");
         let i = device.index() - 1;
         self.loads[i].ends(self.now);
         if self.faults.is_absent(device.0, self.now) {
-            fails = Some(IoError::Gone);
+            strike = Some(Strike::Fails(IoError::Gone));
         }
-        if let Some(sent) = &sent {
-            let again = sent.members > 1 && matches!(fails, Some(IoError::Media | IoError::NoSpace));
-            self.watches[i].complete(sent, again);
+        let mut result = match strike {
+            None | Some(Strike::LandsAt(_)) => Ok(()),
+            Some(Strike::Fails(error)) => Err(error),
+            Some(Strike::Tears) => Err(IoError::Media),
+        };
+        let is_fine = result.is_ok();
+        if self.sabotage == Some(Sabotage::ForgetFailure) && matches!(dispatch.op, DeviceOp::Write { .. }) {
+            result = Ok(());
+        }
+        if let Some(sent) = sent.filter(|_| self.sabotage != Some(Sabotage::Miscount)) {
+            let again = sent.members > 1 && matches!(result, Err(IoError::Media | IoError::NoSpace));
+            self.watches[i].complete(&sent, again);
         }
         if !self.keeps_payload {
-            return self.complete_bare(dispatch, &content, fails);
+            return self.complete_bare(dispatch, &content, result.err());
         }
-        let engine = self.engine.as_ref().expect("the engine is up");
-        let percent = if fails.is_some() { *self.rng.pick(&[0, 50, 100]) } else { 100 };
+        self.leave(dispatch, &content, mark, strike);
+        self.note_outcome(dispatch, is_fine);
+        self.input(Input::Complete { id, result });
+        if self.sabotage == Some(Sabotage::CompleteTwice) {
+            self.input(Input::Complete { id, result });
+        }
+    }
+
+    /// What a command that is over leaves on the disk, or in memory.
+    fn leave(&mut self, dispatch: Dispatch, content: &Content, mark: u64, strike: Option<Strike>) {
+        let Dispatch { id, device, op, offset, len } = dispatch;
+        let i = device.index() - 1;
+        let is_fine = matches!(strike, None | Some(Strike::LandsAt(_)));
+        let percent = match strike {
+            None | Some(Strike::LandsAt(_)) => 100,
+            Some(Strike::Tears) => 50,
+            Some(Strike::Fails(_)) => *self.rng.pick(&[0, 50, 100]),
+        };
+        if let (DeviceOp::Write { .. }, Some(Strike::LandsAt(lands))) = (op, strike) {
+            return self.misdirect(device, (offset, lands, len), content);
+        }
+        if matches!(op, DeviceOp::Write { .. }) {
+            self.check_memory(dispatch);
+        }
         let Self { disks, rng, .. } = self;
         let mut takes = || percent == 100 || rng.percent(percent);
         match op {
-            DeviceOp::Read if fails.is_none() => {
-                let mut at = offset;
-                let mut segments = Vec::new();
-                for segment in engine.segments(id) {
-                    at += match segment {
-                        Segment::Payload(range) => {
-                            segments.push((at, range));
-                            u64::from(range.len)
-                        }
-                        Segment::Gap(len) => len,
-                        Segment::Record(_) => panic!("a read into a record"),
-                    };
-                }
-                for (at, range) in segments {
-                    let mut stamps = vec![0; (u64::from(range.len) / SECTOR) as usize];
-                    self.disks[i].read_stamps(at, &mut stamps);
-                    self.memory(range).copy_from_slice(&stamps);
-                }
-            }
+            DeviceOp::Read if is_fine => self.fill(id, i, offset),
             DeviceOp::Read => {}
-            DeviceOp::Write { fua } => {
-                for segment in engine.segments(id) {
-                    if let Segment::Payload(range) = segment {
-                        assert!(self.buffers.contains_key(&range.buf.0), "the memory of {dispatch:?} is gone");
-                    }
-                }
-                disks[i].write(offset, &content, fua && fails.is_none(), &mut takes);
-            }
-            DeviceOp::Flush if fails.is_none() => disks[i].flushed(mark),
+            DeviceOp::Write { fua } => disks[i].write(offset, content, fua && is_fine, &mut takes),
+            DeviceOp::Flush if is_fine => disks[i].flushed(mark),
             DeviceOp::Flush => {}
             DeviceOp::Discard => disks[i].discard(offset, len, rng),
             DeviceOp::WriteZeroes => disks[i].write_zeroes(offset, len, &mut takes),
         }
-        self.input(Input::Complete { id, result: fails.map_or(Ok(()), Err) });
+    }
+
+    /// The memory of a write is there until it ends.
+    fn check_memory(&self, dispatch: Dispatch) {
+        for segment in self.engine().segments(dispatch.id) {
+            if let Segment::Payload(range) = segment {
+                hold!(Completion, self.buffers.contains_key(&range.buf.0), "the memory of {dispatch:?} is gone");
+            }
+        }
+    }
+
+    /// Fills the memory of a read from the disk.
+    fn fill(&mut self, id: IoId, disk: usize, offset: u64) {
+        let mut at = offset;
+        let mut segments = Vec::new();
+        for segment in self.engine().segments(id) {
+            at += match segment {
+                Segment::Payload(range) => {
+                    segments.push((at, range));
+                    u64::from(range.len)
+                }
+                Segment::Gap(len) => len,
+                Segment::Record(_) => panic!("a read into a record"),
+            };
+        }
+        let shift = if self.sabotage == Some(Sabotage::ReadElsewhere) { BLOCK } else { 0 };
+        for (at, range) in segments {
+            let mut stamps = vec![0; (u64::from(range.len) / SECTOR) as usize];
+            self.disks[disk].read_stamps(at + shift, &mut stamps);
+            self.memory(range).copy_from_slice(&stamps);
+        }
+    }
+
+    /// Remembers which blocks did not get what was written to them.
+    fn note_outcome(&mut self, Dispatch { device, op, offset, len, .. }: Dispatch, is_fine: bool) {
+        if !matches!(op, DeviceOp::Write { .. } | DeviceOp::WriteZeroes) {
+            return;
+        }
+        for block in offset / BLOCK..(offset + len) / BLOCK {
+            let place = (device.0, block);
+            if !is_fine {
+                self.failed.insert(place);
+            } else if !self.failed.is_empty() || !self.stale.is_empty() {
+                self.failed.remove(&place);
+                self.stale.remove(&place);
+            }
+        }
+    }
+
+    /// The command as a wrong engine would send it.
+    fn bent(&self, mut dispatch: Dispatch) -> Dispatch {
+        let is_write = matches!(dispatch.op, DeviceOp::Write { .. });
+        match self.sabotage {
+            Some(Sabotage::Overlap) if is_write => {
+                let others = self.running.values().map(|r| r.dispatch);
+                let mut there =
+                    others.filter(|o| o.device == dispatch.device && matches!(o.op, DeviceOp::Write { .. }));
+                dispatch.offset = there.next().map_or(dispatch.offset, |other| other.offset);
+            }
+            Some(Sabotage::ReadAbsent) if dispatch.op == DeviceOp::Read => {
+                let pool = self.engine().pool();
+                let absent = pool.devices().find(|d| !pool.is_online(d.id));
+                dispatch.device = absent.map_or(dispatch.device, |d| d.id);
+            }
+            Some(Sabotage::Misplace) if is_write && dispatch.offset >= braid_core::device::RESERVED => {
+                dispatch.offset = BLOCK;
+            }
+            _ => {}
+        }
+        dispatch
     }
 }

@@ -10,6 +10,7 @@ use braid_core::units::{BLOCK, ChunkId, DeviceId, UNIT, VolumeId};
 use braid_core::volume::Extent;
 
 use super::World;
+use crate::checker::Checker;
 
 impl World {
     /// The chunks of a type, and the devices each stands on.
@@ -61,7 +62,7 @@ impl World {
             let is_right = |a: &ScrubCopy, b: &ScrubCopy| (a.group == b.group) == (block(a) == block(b));
             let all_right = copies.iter().all(|a| copies.iter().all(|b| is_right(a, b)));
             if !all_right || copies.iter().all(|c| c.group == copies[0].group) {
-                self.wrong.push(format!("a false difference at {} ns: {event:?}", self.now));
+                self.wrong.push(Checker::Copies.says(format_args!("a false difference at {} ns: {event:?}", self.now)));
             }
         }
     }

@@ -1,12 +1,14 @@
 //! The door of the engine: inputs with their time, and everything it wants until it rests.
 
-use braid_core::request::{Copy, Input, NO_BUF, Output};
+use braid_core::request::{Copy, Input, NO_BUF, Output, RequestError};
 use braid_core::units::{BufRange, DeviceId, Instant};
 
 use super::client::Answer;
 use super::life::config_of;
 use super::{World, mix};
+use crate::checker::hold;
 use crate::disk::SECTOR;
+use crate::sabotage::Sabotage;
 
 impl World {
     pub(super) fn input(&mut self, input: Input) {
@@ -27,6 +29,9 @@ impl World {
             let engine = self.engine.as_ref().expect("the engine is up");
             for (i, watch) in self.watches.iter_mut().enumerate() {
                 watch.configure(config_of(engine, DeviceId(i as u32 + 1)));
+                if self.sabotage == Some(Sabotage::IgnoreLimits) {
+                    watch.expect_one();
+                }
             }
         }
     }
@@ -44,14 +49,22 @@ impl World {
                 Output::Copy(copy) => self.copy(copy),
                 Output::Reply(reply) => {
                     mix(&mut self.hash, reply.tag ^ u64::from(reply.result.is_ok()) << 40);
-                    self.reply(Answer { tag: reply.tag, result: reply.result, hole: reply.hole });
+                    let mut answer = Answer { tag: reply.tag, result: reply.result, hole: reply.hole };
+                    if self.sabotage == Some(Sabotage::FailForNothing) && answer.tag.is_multiple_of(20) {
+                        answer.result = Err(RequestError::Io);
+                    }
+                    self.reply(answer);
+                    if self.sabotage == Some(Sabotage::ReplyTwice) {
+                        self.reply(answer);
+                    }
                 }
                 Output::Done { tag, result } => {
                     mix(&mut self.hash, tag ^ u64::from(result.is_ok()) << 41);
                     self.done.push((tag, result));
                 }
                 Output::Compare { tag, a, b } => {
-                    let equal = !self.keeps_payload || self.memory(a).to_vec() == self.memory(b);
+                    let turned = self.sabotage == Some(Sabotage::CompareWrongly);
+                    let equal = !self.keeps_payload || (self.memory(a).to_vec() == self.memory(b)) != turned;
                     self.input(Input::Compared { tag, equal });
                 }
                 Output::Event(event) => {
@@ -75,7 +88,7 @@ impl World {
         let gathers = engine.pool().scrub.state == braid_core::scrub::State::Running;
         let in_vain = self.outputs == 1 && !gathers && self.wake.is_some_and(|at| at <= self.now);
         self.idle_ticks = if in_vain { self.idle_ticks + 1 } else { 0 };
-        assert!(self.idle_ticks < 200, "it wants to be woken at {:?}, and then does nothing", self.wake);
+        hold!(Drain, self.idle_ticks < 200, "it wants to be woken at {:?}, and then does nothing", self.wake);
         self.outputs = 0;
     }
 

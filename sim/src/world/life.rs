@@ -9,13 +9,18 @@ use braid_core::request::{DeviceOp, Dispatch, Input, IoError};
 use braid_core::units::{DeviceId, Instant, Uuid};
 use braid_core::{Engine, Profile};
 
+use serde::{Deserialize, Serialize};
+
 use super::{Load, World};
 use crate::device::Model;
 use crate::disk::{self, Content, Disk};
+use crate::fault::Trouble;
+use crate::sabotage::Sabotage;
 use crate::watch::Watch;
 
 /// How a run ends before its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Crash {
     /// The process dies: disks keep what arrived, and what was on its way arrived wholly, in part or not at all.
     Process,
@@ -87,9 +92,13 @@ impl World {
 
     /// Superblocks of the disks that are there; those without one are left out.
     pub fn superblocks(&self) -> Vec<superblock::Superblock> {
-        let here = (0..self.disks.len()).filter(|&i| !self.faults.is_absent(i as u32 + 1, self.now));
+        let here = (0..self.disks.len()).filter(|&i| self.faults.is_found(i as u32 + 1, self.now));
         here.filter_map(|i| {
-            let slots = SLOTS.map(|at| self.disks[i].read_bytes(at, SUPERBLOCK_SIZE));
+            let disk = &self.disks[i];
+            let slots = SLOTS.map(|at| match disk.is_readable(at, SUPERBLOCK_SIZE) {
+                true => disk.read_bytes(at, SUPERBLOCK_SIZE),
+                false => Vec::new(),
+            });
             superblock::newest([&slots[0], &slots[1]]).ok()
         })
         .collect()
@@ -98,6 +107,7 @@ impl World {
     /// Opens the pool from the disks that are there.
     pub fn open(&mut self) -> Result<(), String> {
         self.loads.resize(self.disks.len(), Load::default());
+        self.welcome_back();
         let boot = Uuid([self.boot; 16]);
         let mut assembly = Assembly::new(self.superblocks(), boot)?;
         for _ in 0..100 {
@@ -107,9 +117,10 @@ impl World {
                     for read in reads {
                         self.read_max = self.read_max.max(read.len);
                         let disk = &self.disks[read.device.index() - 1];
-                        let inside = read.offset.checked_add(read.len).is_some_and(|end| end <= disk.size);
+                        let is_fine = read.offset.checked_add(read.len).is_some_and(|end| end <= disk.size)
+                            && disk.is_readable(read.offset, read.len);
                         let result =
-                            if inside { Ok(disk.read_bytes(read.offset, read.len)) } else { Err(IoError::Media) };
+                            if is_fine { Ok(disk.read_bytes(read.offset, read.len)) } else { Err(IoError::Media) };
                         assembly.supply(read, result);
                     }
                 }
@@ -121,7 +132,11 @@ impl World {
                     let watched = if self.keeps_payload { engine.pool().device_ids_end() as u32 } else { 1 };
                     self.watches =
                         (1..watched).map(|id| Watch::new(DeviceId(id), config_of(&engine, DeviceId(id)))).collect();
+                    if self.sabotage == Some(Sabotage::IgnoreLimits) {
+                        self.watches.iter_mut().for_each(Watch::expect_one);
+                    }
                     self.engine = Some(engine);
+                    self.spoil_again();
                     // A run begins in November 2023.
                     self.input(Input::Clock { unix_s: 1_700_000_000 + self.now / 1_000_000_000 });
                     self.drain();
@@ -132,10 +147,37 @@ impl World {
         Err("opening asks for more and more".into())
     }
 
+    /// Devices that were pulled are there again, without what was in their write caches.
+    fn welcome_back(&mut self) {
+        let (now, faults) = (self.now, std::mem::take(&mut self.faults.0));
+        let (back, rest): (Vec<_>, Vec<_>) =
+            faults.into_iter().partition(|f| matches!(f.trouble, Trouble::Pulled { until, .. } if now >= until));
+        self.faults.0 = rest;
+        for fault in back {
+            self.disks[fault.device as usize - 1].cut(&mut self.rng);
+        }
+    }
+
+    /// All troubles end; what was pulled is back.
+    pub fn mend(&mut self) {
+        let now = self.now;
+        for fault in &mut self.faults.0 {
+            if let Trouble::Pulled { since, until } = &mut fault.trouble
+                && *since <= now
+            {
+                *until = now;
+            }
+        }
+        self.welcome_back();
+        self.faults.0.clear();
+    }
+
     /// Everything stops at this moment.
     pub fn crash(&mut self, crash: Crash) {
         self.engine = None;
         self.heap.clear();
+        self.held.clear();
+        self.failed.clear();
         self.batch.clear();
         self.wake = None;
         for (_, running) in std::mem::take(&mut self.running) {

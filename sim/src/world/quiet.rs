@@ -7,16 +7,19 @@ use braid_core::request::{Content as Tag, Op};
 use braid_core::units::{BLOCK, UNIT, VolumeId};
 
 use super::World;
+use crate::checker::hold;
 use crate::disk::SECTOR;
 
 impl World {
     /// Nothing is left over; with `counts`, space adds up as well.
     pub fn check_quiet(&mut self, counts: bool) {
-        assert!(self.heap.is_empty() && self.running.is_empty() && self.wake.is_none(), "not quiet: {:?}", self.wake);
-        assert!(self.asked.is_empty(), "no answer to {:?}", self.asked);
-        assert!(self.scratch.is_empty() && self.buffers.is_empty(), "memory is left over");
+        let under_way: Vec<_> = self.running.values().map(|r| r.dispatch).collect();
+        hold!(Drain, under_way.is_empty(), "{under_way:?} never ended");
+        hold!(Drain, self.heap.is_empty() && self.wake.is_none(), "not quiet: {:?}", self.wake);
+        hold!(Drain, self.asked.is_empty(), "no answer to {:?}", self.asked);
+        hold!(Drain, self.scratch.is_empty() && self.buffers.is_empty(), "memory is left over");
         let engine = self.engine();
-        assert!(engine.is_quiet() && engine.in_flight() == 0, "{} requests", engine.in_flight());
+        hold!(Drain, engine.is_quiet() && engine.in_flight() == 0, "{} requests are left", engine.in_flight());
         self.watches.iter().for_each(|watch| watch.check_quiet(engine));
         if !counts {
             return;
@@ -27,24 +30,30 @@ impl World {
             let used: u64 = report.chunks.iter().filter(|c| c.kind == kind).map(|c| c.used).sum();
             let entries: usize = engine.pool().volumes().map(|v| v.map.entries().count()).sum();
             let about = format!("{entries} entries; {}", engine.space_state());
-            assert_eq!(mapped, used, "{kind:?}: bytes mapped, bytes used in chunks; {about}");
+            hold!(Drain, mapped == used, "{kind:?}: {mapped} bytes mapped, {used} used in chunks; {about}");
         }
         let mut places = BTreeSet::new();
         for volume in engine.pool().volumes() {
             let mut entries = 0;
             for (unit, entry) in volume.map.entries() {
-                assert!(entry.written() != 0, "volume {} unit {unit} is only reserved", volume.id);
-                assert!(places.insert((entry.chunk(), entry.unit())), "{entry:?} has two owners");
+                hold!(Drain, entry.written() != 0, "volume {} unit {unit} is only reserved", volume.id);
+                hold!(Drain, places.insert((entry.chunk(), entry.unit())), "{entry:?} has two owners");
                 let chunk = engine.pool().chunk(entry.chunk()).expect("it exists");
-                assert!(u64::from(entry.unit()) < chunk.length / UNIT);
+                hold!(Drain, u64::from(entry.unit()) < chunk.length / UNIT, "{entry:?} is outside its chunk");
                 entries += 1;
             }
-            assert_eq!(entries, volume.mapped_units.iter().sum::<u64>());
+            let counted = volume.mapped_units.iter().sum::<u64>();
+            hold!(Drain, entries == counted, "volume {} counts {counted} units and has {entries}", volume.id);
         }
     }
 
     /// Reads everything that was ever touched, and some that was not.
     pub fn verify(&mut self) {
+        self.verify_while(|_| true);
+    }
+
+    /// The same, until `goes_on` says no: beside a device that never answers a read may wait for ever.
+    pub fn verify_while(&mut self, goes_on: impl Fn(&World) -> bool) {
         let volumes: Vec<(VolumeId, u64)> = self.engine().pool().volumes().map(|v| (v.id, v.size)).collect();
         for (id, size) in volumes {
             let mut blocks: Vec<u64> = self.oracle.touched(id.0).into_iter().map(|s| s * SECTOR / BLOCK).collect();
@@ -62,11 +71,21 @@ impl World {
             }
             for (i, (first, count)) in runs.into_iter().enumerate() {
                 self.submit(i as u32, id, Op::Read, first * BLOCK, count * BLOCK, Tag::Unsaid);
-                if i % 64 == 63 {
-                    self.run_until_answered();
+                if i % 64 == 63 && !self.answer_while(&goes_on) {
+                    return;
                 }
             }
-            self.run_until_answered();
+            if !self.answer_while(&goes_on) {
+                return;
+            }
         }
+    }
+
+    /// Runs until all requests are answered; false when `goes_on` said no before that.
+    fn answer_while(&mut self, goes_on: impl Fn(&World) -> bool) -> bool {
+        self.run_until(|w| w.asked.is_empty() || !goes_on(w));
+        let stays = goes_on(self);
+        hold!(Drain, self.asked.is_empty() || !stays, "quiet, but no answer to {:?}", self.asked);
+        stays
     }
 }

@@ -2,7 +2,9 @@
 
 mod apart;
 mod background;
+mod checkers;
 mod damage;
+mod faults;
 mod full;
 mod lab;
 mod live;
@@ -14,9 +16,8 @@ mod scrub;
 mod scrub_pages;
 mod scrub_place;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use braid_sim::swarm;
+use braid_sim::table::Lab;
+use braid_sim::{swarm, tables};
 
 /// `BRAID_SEED=n` runs one; `BRAID_SEEDS=n` so many in place of the usual number.
 #[test]
@@ -39,20 +40,15 @@ fn swarm_of_seeds(parity: u64) {
     let mut failed = Vec::new();
     let (mut answered, mut crashes) = (0, 0);
     for seed in seeds.filter(|seed| seed % 2 == parity) {
-        match catch_unwind(AssertUnwindSafe(|| swarm::run(seed))) {
-            Ok(Ok(summary)) => (answered, crashes) = (answered + summary.answered, crashes + summary.crashes),
-            Ok(Err(why)) => failed.push((seed, why)),
-            Err(panic) => {
-                let text = panic.downcast_ref::<String>().cloned();
-                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
-                failed.push((seed, format!("panic: {}", text.unwrap_or_default())));
-            }
+        match swarm::run(seed) {
+            Ok(summary) => (answered, crashes) = (answered + summary.answered, crashes + summary.crashes),
+            Err(failure) => failed.push((seed, failure.why)),
         }
     }
     println!("{answered} requests answered, {crashes} crashes");
     for (seed, why) in &failed {
         let why: String = why.chars().take(400).collect();
-        println!("{why}\n    BRAID_SEED={seed} BRAID_TALK=1 cargo test -p braid-sim --test it swarm -- --nocapture");
+        println!("{why}\n    braid lab swarm --seed {seed} --count 1");
     }
     assert!(failed.is_empty(), "{} seeds failed", failed.len());
 }
@@ -61,5 +57,15 @@ fn swarm_of_seeds(parity: u64) {
 fn the_same_seed_is_the_same_run() {
     for seed in 0..6 {
         assert_eq!(swarm::run(seed), swarm::run(seed), "seed {seed}");
+    }
+}
+
+#[test]
+fn every_table_gives_the_same_with_any_number_of_threads() {
+    for name in tables::SLOW {
+        assert!(tables::find(name).is_some(), "{name} is no table");
+    }
+    for table in tables::ALL.iter().filter(|t| !tables::SLOW.contains(&t.name)) {
+        assert_eq!(table.sheet(&Lab { threads: 1 }), table.sheet(&Lab { threads: 3 }), "{}", table.name);
     }
 }

@@ -14,7 +14,7 @@ mod log;
 mod reserve;
 mod round;
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use self::checkpoint::Checkpoint;
@@ -24,7 +24,7 @@ use super::{Engine, Waiter};
 use crate::meta::Superblock;
 use crate::meta::journal::Lsn;
 use crate::meta::pages::{Page, PageSpace};
-use crate::units::{BLOCKS_PER_UNIT, ChunkId, Instant};
+use crate::units::{BLOCKS_PER_UNIT, ChunkId, DeviceId, Instant};
 use crate::volume::block_mask;
 
 pub(super) struct Commit {
@@ -67,6 +67,8 @@ pub(super) struct Commit {
     checkpoint_waiters: Vec<Waiter>,
     /// Writes that no round covers yet.
     pub(super) unflushed: bool,
+    /// Members that something was written to which no flush covers, and some that a flush covered since.
+    pub(super) dirty: BTreeSet<DeviceId>,
     /// Since when there are writes or records that no round covers.
     unstable_since: Option<Instant>,
 }
@@ -106,6 +108,7 @@ impl Commit {
             orphans: Vec::new(),
             checkpoint_waiters: Vec::new(),
             unflushed: false,
+            dirty: BTreeSet::new(),
             unstable_since: None,
         }
     }

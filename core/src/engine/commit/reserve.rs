@@ -53,14 +53,13 @@ impl Engine {
         self.commit.refused = None;
         self.commit.reserve_counts += 1;
         let leaves: u64 = self.pool.volumes().map(|v| v.map.leaves()).sum();
-        let chunks = self.pool.chunks().filter(|c| c.kind != ChunkType::System);
-        let dense = (chunks.map(|c| c.length).sum::<u64>() + more).div_ceil(LEAF_SPAN);
+        let dense = (self.pool.totals().content + more).div_ceil(LEAF_SPAN);
         let wanted = dense.max(leaves + leaves / 4 + LEAVES_AHEAD);
-        let mut system = self.pool.chunks().filter(|c| c.kind == ChunkType::System).count();
-        while self.commit.pages.total() < 2 * image::pages_for(&self.pool, wanted) && system < SYSTEM_CHUNKS_MAX {
+        while self.commit.pages.total() < 2 * image::pages_for(&self.pool, wanted)
+            && self.pool.totals().system_chunks < SYSTEM_CHUNKS_MAX as u64
+        {
             let Some(id) = self.open_chunk(ChunkType::System) else { break };
             self.commit.pages.add(self.pool.chunk(id).expect("just made"), 0);
-            system += 1;
         }
         let room = |pages| image::leaves_in(&self.pool, pages).saturating_sub(leaves);
         let (in_all, to_come) = (room(self.commit.pages.total() / 2), room(self.commit.pages_to_come()));

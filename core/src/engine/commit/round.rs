@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::chunk::Chunk;
-use crate::device::DeviceState;
+use crate::device::{Device, DeviceState};
 use crate::engine::{Engine, Waiter};
 use crate::meta::journal::Lsn;
 use crate::queue::{Io, Owner};
@@ -100,8 +100,12 @@ impl Engine {
     /// Asks every device with unflushed writes to flush; how many that are.
     pub(super) fn flush_devices(&mut self, owner: Owner) -> u32 {
         // A member that went away with unflushed writes may come back without them.
-        let gone = self.pool.devices().filter(|d| d.state == DeviceState::Missing && d.is_dirty());
-        let gone: Vec<DeviceId> = gone.map(|d| d.id).collect();
+        let Engine { pool, commit, .. } = self;
+        commit.dirty.retain(|&id| pool.device(id).is_some_and(Device::is_dirty));
+        let dirty: Vec<&Device> = commit.dirty.iter().filter_map(|&id| pool.device(id)).collect();
+        let in_state = |state| dirty.iter().filter(move |d| d.state == state);
+        let gone: Vec<DeviceId> = in_state(DeviceState::Missing).map(|d| d.id).collect();
+        let dirty: Vec<(DeviceId, u64)> = in_state(DeviceState::Online).map(|d| (d.id, d.written)).collect();
         let mut all = true;
         for device in gone {
             match self.spares(device) {
@@ -114,8 +118,6 @@ impl Engine {
         if owner == Owner::Flush {
             self.commit.unflushed = false;
         }
-        let online = self.pool.devices().filter(|d| self.pool.is_online(d.id) && d.is_dirty());
-        let dirty: Vec<(DeviceId, u64)> = online.map(|d| (d.id, d.written)).collect();
         for &(device, written) in &dirty {
             self.issue_simple(owner, device, DeviceOp::Flush, written, 0);
         }
@@ -153,6 +155,6 @@ impl Engine {
             let other = |c: &crate::chunk::Column| c.device != device && self.pool.is_online(c.device);
             chunk.columns.chunks(copies).all(|set| set.iter().all(|c| c.device != device) || set.iter().any(other))
         };
-        self.pool.chunks().all(survives)
+        self.pool.chunks_on(device).all(survives)
     }
 }

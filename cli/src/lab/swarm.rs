@@ -1,0 +1,167 @@
+//! `braid lab swarm`: runs drawn from seeds, on all cores, until one fails or time is up.
+
+use std::panic;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use braid_host::control::api::ApiError;
+use braid_sim::Sabotage;
+use braid_sim::swarm::{self, Failure, Scenario, Summary, draw};
+use serde_json::json;
+
+use crate::args::SwarmFlags;
+use crate::commands::{self, Outcome};
+
+/// Seeds, unless the flags say otherwise.
+const COUNT: u64 = 1000;
+/// Between two lines of progress.
+const PROGRESS: Duration = Duration::from_secs(1);
+
+/// What has been done so far.
+#[derive(Default)]
+struct Tally {
+    runs: AtomicU64,
+    answered: AtomicU64,
+    crashes: AtomicU64,
+}
+
+impl Tally {
+    fn add(&self, summary: &Summary) {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        self.answered.fetch_add(summary.answered, Ordering::Relaxed);
+        self.crashes.fetch_add(summary.crashes, Ordering::Relaxed);
+    }
+
+    fn text(&self, begun: Instant) -> String {
+        let of = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        let (runs, answered, crashes) = (of(&self.runs), of(&self.answered), of(&self.crashes));
+        format!("{runs} runs, {answered} requests, {crashes} crashes, {:.0} s", begun.elapsed().as_secs_f64())
+    }
+}
+
+pub(super) fn swarm(flags: &SwarmFlags, json: bool) -> Outcome {
+    let sabotage = flags.sabotage.as_deref().map(sabotage).transpose()?;
+    // A failed run says what was wrong by itself; one that is being made small panics a thousand times.
+    panic::set_hook(Box::new(|_| {}));
+    let (found, tally) = match &flags.scenario {
+        Some(path) => one(&read(path)?),
+        None => many(flags, sabotage),
+    };
+    match found {
+        None => {
+            match json {
+                true => {
+                    commands::print(&format!("{}\n", json!({"schema": "lab.swarm", "version": 1, "failed": false})))
+                }
+                false => commands::print(&format!("All well: {tally}\n")),
+            }
+            Ok(0)
+        }
+        Some(found) => {
+            report(&found, flags, json);
+            Ok(1)
+        }
+    }
+}
+
+/// A run that failed.
+struct Found {
+    seed: Option<u64>,
+    scenario: Scenario,
+    failure: Failure,
+}
+
+fn sabotage(name: &str) -> Result<Sabotage, ApiError> {
+    Sabotage::parse(name).ok_or_else(|| {
+        let known: Vec<&str> = Sabotage::ALL.iter().map(|s| s.name()).collect();
+        ApiError::usage("lab.swarm", format!("there is no mistake '{name}'; there are {}", known.join(", ")))
+    })
+}
+
+fn read(path: &Path) -> Result<Scenario, ApiError> {
+    let failed = |why: String| ApiError::usage("lab.swarm", format!("{}: {why}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))?;
+    Scenario::parse(&text).map_err(failed)
+}
+
+fn one(scenario: &Scenario) -> (Option<Found>, String) {
+    let (begun, tally) = (Instant::now(), Tally::default());
+    let found = match swarm::attempt(scenario) {
+        Ok(summary) => {
+            tally.add(&summary);
+            None
+        }
+        Err(failure) => Some(Found { seed: None, scenario: scenario.clone(), failure }),
+    };
+    (found, tally.text(begun))
+}
+
+/// Seeds in order, over several threads, until the first failure; of failures at once the lowest seed counts.
+fn many(flags: &SwarmFlags, sabotage: Option<Sabotage>) -> (Option<Found>, String) {
+    let begun = Instant::now();
+    let first = flags.seed.unwrap_or(0);
+    let until = flags.hours.map(|hours| begun + Duration::from_secs_f64(hours.max(0.0) * 3600.0));
+    let count = flags.count.unwrap_or(if until.is_some() { u64::MAX - first } else { COUNT });
+    let threads = flags.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, |n| n.get());
+    let (next, stops, tally) = (AtomicU64::new(first), AtomicBool::new(false), Tally::default());
+    let found: Mutex<Option<Found>> = Mutex::new(None);
+    let is_over = || stops.load(Ordering::Relaxed) || until.is_some_and(|at| Instant::now() >= at);
+    std::thread::scope(|scope| {
+        let work = || {
+            while !is_over() {
+                let seed = next.fetch_add(1, Ordering::Relaxed);
+                if seed - first >= count {
+                    break;
+                }
+                let scenario = Scenario { sabotage, ..draw::scenario(seed) };
+                match swarm::attempt(&scenario) {
+                    Ok(summary) => tally.add(&summary),
+                    Err(failure) => {
+                        stops.store(true, Ordering::Relaxed);
+                        let mut found = found.lock().expect("nobody panics with the lock");
+                        if found.as_ref().is_none_or(|f| f.seed > Some(seed)) {
+                            *found = Some(Found { seed: Some(seed), scenario, failure });
+                        }
+                    }
+                }
+            }
+        };
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let mut told = Instant::now();
+        while workers.iter().any(|w| !w.is_finished()) {
+            std::thread::sleep(Duration::from_millis(20));
+            if told.elapsed() >= PROGRESS {
+                told = Instant::now();
+                eprint!("\r{}", tally.text(begun));
+            }
+        }
+        eprintln!("\r{}", tally.text(begun));
+    });
+    (found.into_inner().expect("nobody panics with the lock"), tally.text(begun))
+}
+
+/// What was wrong, how to see it again, and the smallest scenario that shows it.
+fn report(found: &Found, flags: &SwarmFlags, json: bool) {
+    let Found { seed, scenario, failure } = found;
+    let small = if flags.no_shrink { scenario.clone() } else { swarm::shrunk(scenario, failure) };
+    let again = seed.map(|seed| {
+        let sabotage = scenario.sabotage.map_or(String::new(), |s| format!(" --break {}", s.name()));
+        format!("braid lab swarm --seed {seed} --count 1{sabotage}")
+    });
+    if json {
+        let value = json!({
+            "schema": "lab.swarm", "version": 1, "failed": true, "checker": failure.checker.name(), "why": failure.why,
+            "seed": seed, "again": again, "scenario": serde_json::to_value(&small).unwrap_or_default(),
+        });
+        return commands::print(&format!("{value}\n"));
+    }
+    eprintln!("{}", failure.why);
+    if let Some(again) = again {
+        eprintln!("Again: {again}");
+    }
+    let (steps, before) = (small.steps(), scenario.steps());
+    eprintln!("Made small, {steps} steps of {before}; from a file it runs with braid lab swarm --scenario FILE:");
+    commands::print(&small.to_text());
+}

@@ -1,0 +1,144 @@
+//! Where the next chunk goes, and how much could still be written: the pool's questions to the allocator.
+
+use alloc::vec::Vec;
+
+use super::Pool;
+use super::totals::Totals;
+use crate::ChunkType;
+use crate::allocator::{self, Hole, Index, Member, NoSpace, Plan, Rules};
+use crate::chunk::{CHUNK_MAX, Chunk, Column};
+use crate::device::{Device, DeviceState};
+use crate::meta::record::CHUNKS_MAX;
+use crate::units::{ChunkId, DeviceId, GIB, MIB, UNIT, round_down};
+
+impl Pool {
+    /// Plans and names a new chunk of this type, or says why there is none; nothing is changed yet. Looks at every member:
+    /// whoever makes one chunk after the other asks [`Pool::next_chunk`].
+    pub(crate) fn plan_chunk(&self, kind: ChunkType) -> Result<Chunk, NoSpace> {
+        let rules = self.rules_for(kind);
+        let profile = self.profiles[kind as usize];
+        let plan = self.with_members(|members| allocator::plan(&rules, profile, kind.into(), members))?;
+        let needed = plan.columns.len();
+        // A pool that made a thousand million chunks in its life makes no more.
+        self.named(kind, plan).ok_or(NoSpace { qualified: 0, needed, largest_hole: 0 })
+    }
+
+    /// The same answer without the reason why not, and without a look at members where nothing changed.
+    pub fn next_chunk(&mut self, kind: ChunkType) -> Option<Chunk> {
+        let rules = self.rules_for(kind);
+        let profile = self.profiles[kind as usize];
+        let known = self.next_places[kind as usize].take().filter(|index| index.is_for(&rules, profile));
+        let mut index = match known {
+            Some(index) => index,
+            None => self.with_members(|members| Index::new(&rules, profile, kind.into(), members)),
+        };
+        for id in index.take_changed() {
+            self.put_member(&mut index, id);
+        }
+        let plan = index.plan();
+        self.next_places[kind as usize] = Some(index);
+        let chunk = plan.and_then(|plan| self.named(kind, plan));
+        // The slow, obvious twins.
+        debug_assert_eq!(facts(chunk.as_ref()), facts(self.plan_chunk(kind).as_ref().ok()));
+        #[cfg(debug_assertions)]
+        assert_eq!(self.totals, Totals::of(self.chunks()));
+        chunk
+    }
+
+    fn put_member(&self, index: &mut Index, id: DeviceId) {
+        let online = self.device(id).filter(|d| d.state == DeviceState::Online);
+        let holes = online.map(free_extents).unwrap_or_default();
+        index.put(id, online.map(|d| member(d, &holes)).as_ref());
+    }
+
+    /// Members went, came back, or are something else than they were.
+    pub(crate) fn members_changed(&mut self) {
+        self.next_places = [None, None, None];
+    }
+
+    /// Space was taken or given back.
+    pub(super) fn space_changed(&mut self, chunk: &Chunk) {
+        for index in self.next_places.iter_mut().flatten() {
+            chunk.columns.iter().for_each(|column| index.change(column.device));
+        }
+    }
+
+    /// Sums over chunks.
+    pub(crate) fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    fn with_members<T>(&self, ask: impl FnOnce(&[Member<'_>]) -> T) -> T {
+        let online = || self.devices().filter(|d| d.state == DeviceState::Online);
+        let holes: Vec<Vec<Hole>> = online().map(free_extents).collect();
+        let members: Vec<Member<'_>> = online().zip(&holes).map(|(d, holes)| member(d, holes)).collect();
+        ask(&members)
+    }
+
+    fn named(&self, kind: ChunkType, plan: Plan) -> Option<Chunk> {
+        if self.next_chunk >= CHUNKS_MAX {
+            return None;
+        }
+        let columns: Vec<Column> = plan.columns.iter().map(|&(device, offset)| Column { device, offset }).collect();
+        let (mut stripe, mut length) = (plan.stripe, plan.length);
+        if length > CHUNK_MAX {
+            let stripes = length / stripe;
+            stripe = round_down(CHUNK_MAX / stripes, UNIT);
+            length = stripe * stripes;
+        }
+        let profile = self.profiles[kind as usize];
+        Some(Chunk::new(ChunkId(self.next_chunk), kind, profile, stripe, length, columns, plan.spilled))
+    }
+
+    /// Large pools have large maps, and a superblock lists 128 system chunks at most: so they grow, each to an eighth of
+    /// those before, from 256 MiB of them on.
+    fn system_chunk_size(&self) -> Option<u64> {
+        let part = round_down(self.totals.system / 8, MIB);
+        (part > 32 * MIB).then_some(part.min(GIB))
+    }
+
+    /// Bytes of data and of metadata that could still be written, each as if nothing of the other came: what future chunks
+    /// could hold, and what is free in those that are there. The one number of `create`, `list`, `usage` and `status`.
+    pub fn writable(&self) -> [u64; 2] {
+        let rules = self.rules();
+        [ChunkType::Data, ChunkType::Metadata].map(|kind| {
+            let begun = self.chunks().filter(|c| c.kind == kind && c.profile.carries_data());
+            let free: u64 = begun.map(|c| c.length - c.used()).sum();
+            let profile = self.profiles[kind as usize];
+            free + self.with_members(|members| allocator::writable(&rules, profile, kind.into(), members))
+        })
+    }
+
+    fn rules(&self) -> Rules {
+        Rules { mode: self.properties.allocation, ..Rules::default() }
+    }
+
+    fn rules_for(&self, kind: ChunkType) -> Rules {
+        match kind {
+            ChunkType::System => Rules { system_chunk_size: self.system_chunk_size(), ..self.rules() },
+            ChunkType::Data | ChunkType::Metadata => self.rules(),
+        }
+    }
+}
+
+/// What two chunks that are the same have in common.
+fn facts(chunk: Option<&Chunk>) -> Option<(ChunkId, u64, u64, bool, &[Column])> {
+    chunk.map(|c| (c.id, c.stripe, c.length, c.spilled, &c.columns[..]))
+}
+
+fn member<'a>(d: &Device, holes: &'a [Hole]) -> Member<'a> {
+    Member {
+        id: d.id,
+        size: d.size,
+        rotational: d.rotational,
+        tiers: d.tiers,
+        hint: d.hint,
+        allocated: d.allocated(),
+        holes,
+    }
+}
+
+fn free_extents(device: &Device) -> Vec<Hole> {
+    let used: Vec<(u64, u64)> = device.used.iter().map(|(&offset, used)| (offset, used.len)).collect();
+    allocator::holes(device.size, &used)
+}

@@ -1,0 +1,321 @@
+//! How costs grow with the pool: devices from 10 to 10,000, volumes from 1 TiB to 10 PiB.
+//!
+//! ```text
+//!   by devices       raid10 of NVMe of 1 TiB    a read and an overwrite of 4 KiB at random, depth 32
+//!                    raid1 of the same          a first write of 64 KiB that needs a new chunk, and one that does not
+//!                    either                     superblocks to a pool; the chunks that one lost member leaves to rebuild
+//!   by volume size   raid1 over 100 devices     the same requests at places all over the volume; memory of its map
+//! ```
+//!
+//! The engine alone is measured, as in [`cost`](crate::cost): CPU time of the thread, no payload, no disks. Times are those of
+//! this machine at this moment, so only their growth is judged: the exponent p of the best fit of n^p. What grows with the
+//! logarithm from 10 to 10,000 grows fourfold, p = 0.2; a pool that no longer fits the processor's cache costs more without
+//! a step more being taken, so p up to [`LOGARITHMIC`] counts as that. Instructions are counted by `examples/scale.rs`.
+//!
+//! Memory is what the process holds more of afterwards (its resident set), from small samples: a map as dense as can be and
+//! one with a leaf of its own for each unit.
+//!
+//! Not measured: fragmented pools, many volumes, scrub, and checkpoints, which write the whole root and a superblock for each
+//! member.
+
+use std::time::Instant;
+
+use braid_core::control::VolumeClass;
+use braid_core::meta::assembly::{Assembly, Step};
+use braid_core::request::Op;
+use braid_core::units::{DeviceId, GIB, KIB, MIB, UNIT, Uuid};
+
+use crate::cost::Bench;
+use crate::device::Model;
+use crate::rng::Rng;
+use crate::table::{Lab, Plot, Row, Sheet, Table};
+use crate::world::{Shape, World};
+
+/// Exponents up to this count as logarithmic growth.
+pub const LOGARITHMIC: f64 = 0.3;
+/// What grows with the number of members in any case may do so in proportion, with a logarithm on top.
+const PROPORTIONAL: f64 = 1.15;
+
+const WRITE: Op = Op::Write { fua: false };
+const TIB: u64 = 1 << 40;
+const PIB: u64 = 1 << 50;
+
+/// All sizes.
+pub const FULL: Table = Table {
+    name: "scale",
+    title: "What grows with the pool",
+    source: "this machine; only growth is judged",
+    seed: 1,
+    run: |_, seed| sheet(&[10, 100, 1_000, 10_000], &[TIB, 10 * TIB, 100 * TIB, PIB, 10 * PIB], seed),
+};
+
+/// The smaller ones.
+pub const QUICK: Table =
+    Table { run: |_: &Lab, seed| sheet(&[10, 100, 1_000], &[TIB, 100 * TIB, 10 * PIB], seed), ..FULL };
+
+/// A measure over sizes.
+struct Curve {
+    what: &'static str,
+    unit: &'static str,
+    points: Vec<(f64, f64)>,
+}
+
+impl Curve {
+    fn new(what: &'static str, unit: &'static str) -> Curve {
+        Curve { what, unit, points: Vec::new() }
+    }
+
+    fn line(&self) -> (String, Vec<(f64, f64)>) {
+        (self.what.into(), self.points.clone())
+    }
+}
+
+/// The slope of the best line through the logarithms.
+pub fn exponent(points: &[(f64, f64)]) -> f64 {
+    let logs: Vec<(f64, f64)> = points.iter().map(|&(x, y)| (x.ln(), y.max(1.0).ln())).collect();
+    let n = logs.len() as f64;
+    let (mx, my) = (logs.iter().map(|p| p.0).sum::<f64>() / n, logs.iter().map(|p| p.1).sum::<f64>() / n);
+    let above: f64 = logs.iter().map(|p| (p.0 - mx) * (p.1 - my)).sum();
+    let below: f64 = logs.iter().map(|p| (p.0 - mx).powi(2)).sum();
+    if below > 0.0 { above / below } else { 0.0 }
+}
+
+fn sheet(devices: &[usize], volumes: &[u64], seed: u64) -> Sheet {
+    let mut sheet = Sheet::default();
+    by_devices(&mut sheet, devices, seed);
+    by_volume(&mut sheet, volumes, seed);
+    sheet
+}
+
+fn by_devices(sheet: &mut Sheet, devices: &[usize], seed: u64) {
+    let mut requests = [Curve::new("read", "ns"), Curve::new("overwrite", "ns"), Curve::new("first write", "ns")];
+    let mut chunk = [Curve::new("first write with a new chunk", "ns")];
+    let mut rest = [Curve::new("assemble", "us"), Curve::new("plan a rebuild", "us")];
+    for &n in devices {
+        let of_requests = requests_on(n, seed);
+        let (first, opening) = first_writes_on(n, seed);
+        let (assembled, planned) = (assemble(n, seed), of_requests.2);
+        for (curve, y) in requests.iter_mut().zip([of_requests.0, of_requests.1, first]) {
+            curve.points.push((n as f64, y));
+        }
+        chunk[0].points.push((n as f64, opening));
+        for (curve, y) in rest.iter_mut().zip([assembled, planned]) {
+            curve.points.push((n as f64, y / 1e3));
+        }
+    }
+    let by = |n: f64| format!("{n} devices");
+    tell(sheet, &requests, "CPU a request by devices", ("devices", "ns"), LOGARITHMIC, by);
+    tell(sheet, &chunk, "CPU of a chunk by devices", ("devices", "ns"), LOGARITHMIC, by);
+    tell(sheet, &rest, "Opening and rebuilding by devices", ("devices", "us"), PROPORTIONAL, by);
+}
+
+fn by_volume(sheet: &mut Sheet, volumes: &[u64], seed: u64) {
+    let mut requests = [Curve::new("scattered read", "ns"), Curve::new("scattered overwrite", "ns")];
+    let mut memory = Vec::new();
+    for &size in volumes {
+        let (read, write, bytes_a_leaf) = scattered(size, seed);
+        let tib = size as f64 / TIB as f64;
+        requests[0].points.push((tib, read));
+        requests[1].points.push((tib, write));
+        memory.extend(bytes_a_leaf.map(|bytes| (tib, bytes * LEAVES_PER_TIB / MIB as f64)));
+    }
+    let by = |tib: f64| format!("{tib} TiB");
+    tell(sheet, &requests, "CPU a request by size of the volume", ("TiB", "ns"), LOGARITHMIC, by);
+    for &(tib, mib) in &memory {
+        sheet.rows.push(Row::ours(format!("memory a TiB mapped at random, {}", by(tib)), "MiB", mib));
+    }
+    if let Some(mib) = dense(seed) {
+        sheet.rows.push(Row::ours("memory a TiB mapped in sequence", "MiB", mib));
+    }
+}
+
+/// Rows, a picture and a claim for curves of one kind.
+fn tell(
+    sheet: &mut Sheet,
+    curves: &[Curve],
+    title: &str,
+    units: (&'static str, &'static str),
+    most: f64,
+    by: impl Fn(f64) -> String,
+) {
+    for curve in curves {
+        let rows = curve.points.iter().map(|&(x, y)| Row::ours(format!("{}, {}", curve.what, by(x)), curve.unit, y));
+        sheet.rows.extend(rows);
+        let p = exponent(&curve.points);
+        let kind = if most == LOGARITHMIC { "logarithmic" } else { "proportional" };
+        sheet.claim(
+            format!("{}: growth with {} is {kind} at most", curve.what, units.0),
+            p <= most,
+            format!("n^{p:.2}"),
+        );
+    }
+    let lines = curves.iter().map(Curve::line).collect();
+    sheet.plots.push(Plot::Lines { title: title.into(), units, log: (true, true), lines });
+}
+
+/// A quiet pool of so many devices of `bytes` each.
+fn world(devices: usize, bytes: u64, profile: &str, seed: u64) -> World {
+    let profile = braid_core::Profile::ALL.into_iter().find(|p| p.name() == profile).expect("a profile");
+    let model = Model::shipped("nvme").expect("it comes with the crate");
+    let shapes = vec![Shape { size: bytes, model, class: "nvme" }; devices];
+    let mut world = World::without_payload(seed);
+    world.instant = true;
+    let metadata = braid_core::Profile::ALL.into_iter().find(|p| p.name() == "raid1").expect("a profile");
+    world.create(&shapes, profile, metadata, &[]).expect("the pool can be made");
+    world.open().expect("a new pool opens");
+    world.run_until_quiet();
+    world
+}
+
+/// ns of a read and of an overwrite, and of finding what one lost member leaves to rebuild.
+pub fn requests_on(devices: usize, seed: u64) -> (f64, f64, f64) {
+    const REQUESTS: u64 = 100_000;
+    let span = (devices as u64 * 20 * MIB).max(GIB);
+    let mut world = world(devices, TIB, "raid10", seed);
+    let volume = world.volume("v", span, VolumeClass::Auto);
+    world.run_until_quiet();
+    let mut bench = Bench::of(world, volume, span / (4 * KIB));
+    (0..span).step_by(MIB as usize).for_each(|at| bench.one(WRITE, at, MIB));
+    let read = least(3, || bench.random(Op::Read, REQUESTS, 32));
+    let write = least(3, || bench.random(WRITE, REQUESTS, 32));
+    let plan = least(9, || {
+        let begun = Instant::now();
+        let chunks = bench.pool().chunks_on(DeviceId(devices as u32 / 2)).count();
+        assert!(chunks > 0, "nothing stands on the member");
+        begun.elapsed().as_nanos() as u64
+    });
+    (read / REQUESTS as f64, write / REQUESTS as f64, plan)
+}
+
+/// The least of several measurements: what disturbs only adds.
+fn least(times: usize, measure: impl FnMut() -> u64) -> f64 {
+    std::iter::repeat_with(measure).take(times).min().unwrap_or_default() as f64
+}
+
+/// ns of a first write of a unit that finds room in a chunk, and of one that does not.
+pub fn first_writes_on(devices: usize, seed: u64) -> (f64, f64) {
+    const CHUNKS: usize = 12;
+    let mut world = world(devices, TIB, "raid1", seed);
+    let volume = world.volume("v", PIB, VolumeClass::Auto);
+    world.run_until_quiet();
+    let mut bench = Bench::of(world, volume, 1);
+    let (mut at, mut known, mut plain, mut opening) = (0, bench.pool().chunks().count(), f64::MAX, Vec::new());
+    while opening.len() < CHUNKS {
+        let begun = Instant::now();
+        bench.one(WRITE, at, UNIT);
+        let ns = begun.elapsed().as_nanos() as f64;
+        at += UNIT;
+        let chunks = bench.pool().chunks().count();
+        match chunks == known {
+            true => plain = plain.min(ns),
+            false => opening.push(ns),
+        }
+        known = chunks;
+        // Most of a chunk is filled in large steps.
+        let free = bench.pool().chunks().last().map_or(0, |c| c.length - c.used());
+        let large = free.saturating_sub(4 * MIB) / MIB * MIB;
+        if large > 0 {
+            bench.one(WRITE, at, large);
+            at += large;
+        }
+    }
+    opening.sort_by(f64::total_cmp);
+    (plain, opening[CHUNKS / 2])
+}
+
+/// ns from superblocks to a pool.
+pub fn assemble(devices: usize, seed: u64) -> f64 {
+    let world = world(devices, TIB, "raid1", seed);
+    let superblocks = world.superblocks();
+    least(3, || {
+        let found = superblocks.clone();
+        let begun = Instant::now();
+        let mut assembly = Assembly::new(found, Uuid([1; 16])).expect("superblocks of one pool");
+        loop {
+            match assembly.step() {
+                Step::Failed(why) => panic!("{why}"),
+                Step::Ready(_) => break begun.elapsed().as_nanos() as u64,
+                Step::Read(reads) => {
+                    for read in reads {
+                        let bytes = world.disks[read.device.index() - 1].read_bytes(read.offset, read.len);
+                        assembly.supply(read, Ok(bytes));
+                    }
+                }
+            }
+        }
+    })
+}
+
+/// Leaves of a map in a TiB.
+const LEAVES_PER_TIB: f64 = (TIB / (16 * MIB)) as f64;
+
+/// ns of a read and of an overwrite at places all over a volume of this size, and bytes of memory for a leaf that is mapped
+/// here and there.
+pub fn scattered(size: u64, seed: u64) -> (f64, f64, Option<f64>) {
+    const PLACES: usize = 20_000;
+    let mut world = world(100, 300 * TIB, "raid1", seed);
+    let volume = world.volume("v", size, VolumeClass::Auto);
+    world.run_until_quiet();
+    let mut bench = Bench::of(world, volume, 1);
+    let mut rng = Rng::new(seed);
+    // Two units of a leaf that do not follow one another, so that none is a line.
+    let leaves = size / (16 * MIB);
+    let mut places: Vec<u64> = (0..PLACES).map(|_| rng.below(leaves) * 16 * MIB).collect();
+    places.sort_unstable();
+    places.dedup();
+    let distinct = places.len();
+    let apart: Vec<u64> = places.iter().flat_map(|at| [*at + 4 * UNIT, *at]).collect();
+    let before = resident();
+    bench.at(WRITE, &apart, 32);
+    let memory = before.zip(resident()).map(|(before, after)| after.saturating_sub(before) as f64 / distinct as f64);
+    for i in (1..places.len()).rev() {
+        places.swap(i, rng.below(i as u64 + 1) as usize);
+    }
+    let read = least(3, || bench.at(Op::Read, &places, 32));
+    let write = least(3, || bench.at(WRITE, &places, 32));
+    (read / distinct as f64, write / distinct as f64, memory)
+}
+
+/// MiB of memory for a TiB that was written from its start on.
+fn dense(seed: u64) -> Option<f64> {
+    const SAMPLE: u64 = 64 * GIB;
+    let mut world = world(10, 10 * TIB, "raid1", seed);
+    let volume = world.volume("v", TIB, VolumeClass::Auto);
+    world.run_until_quiet();
+    let mut bench = Bench::of(world, volume, 1);
+    // What the engine keeps for a request of this size is there before.
+    bench.one(WRITE, 0, 16 * MIB);
+    let before = resident()?;
+    (16 * MIB..SAMPLE).step_by(16 << 20).for_each(|at| bench.one(WRITE, at, 16 * MIB));
+    let bytes = resident()?.saturating_sub(before);
+    Some(bytes as f64 * (TIB / SAMPLE) as f64 / MIB as f64)
+}
+
+/// Bytes that this process has in memory, where the system tells it (Linux).
+fn resident() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    Some(text.split(' ').nth(1)?.parse::<u64>().ok()? * 4096)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exponents_are_those_of_powers() {
+        let curve = |p: f64| -> Vec<(f64, f64)> { [10.0f64, 100.0, 1000.0].map(|n| (n, 50.0 * n.powf(p))).into() };
+        for p in [0.0, 0.2, 1.0, 2.0] {
+            assert!((exponent(&curve(p)) - p).abs() < 1e-9);
+        }
+        let log = [10.0f64, 100.0, 1000.0, 10_000.0].map(|n| (n, 100.0 * n.log10()));
+        assert!(exponent(&log) < LOGARITHMIC, "{}", exponent(&log));
+    }
+
+    /// Not what it costs: that everything the measurement does can be done.
+    #[test]
+    fn small_pools_can_be_measured() {
+        let (read, write, plan) = requests_on(10, 1);
+        let (first, opening) = first_writes_on(10, 1);
+        assert!(read > 0.0 && write > 0.0 && plan > 0.0 && first > 0.0 && opening > 0.0 && assemble(10, 1) > 0.0);
+    }
+}

@@ -1,0 +1,244 @@
+//! A scenario from a seed.
+
+use braid_core::Profile;
+use braid_core::control::{Command, VolumeClass};
+use braid_core::units::{MIB, VolumeId};
+
+use super::scenario::{Ask, Life, Member, Scenario, Step};
+use crate::device::Model;
+use crate::fault::{Ends, Fault, Trouble};
+use crate::rng::Rng;
+use crate::workload::{Job, any_command, any_queue_command};
+use crate::world::{Crash, Shape};
+
+/// Devices there are: a model that comes with the crate, and the class that an operator would give it.
+pub const KINDS: [(&str, &str); 6] = [
+    ("hdd", "hdd"),
+    ("hdd-5400", "hdd"),
+    ("sata-ssd", "ssd"),
+    ("nvme", "nvme"),
+    ("ceph-one-node", "net"),
+    ("rbd", "odd"),
+];
+
+/// The device of a member; none of an unknown kind.
+pub(super) fn shape(member: &Member) -> Option<Shape> {
+    let &(_, class) = KINDS.iter().find(|(kind, _)| *kind == member.kind)?;
+    Some(Shape { size: member.bytes, model: Model::shipped(&member.kind).ok()?, class })
+}
+
+/// What one client does.
+struct Client {
+    id: u32,
+    job: Job,
+    slot: u32,
+    at: u64,
+}
+
+struct Drawing {
+    rng: Rng,
+    n: u64,
+    /// Small enough to be full soon, and clients who see to that.
+    is_tiny: bool,
+    tolerated: u64,
+    victims: Vec<u32>,
+    devices: Vec<Member>,
+    /// Volumes that are believed to exist, by slot, with their sizes.
+    volumes: Vec<(VolumeId, u64)>,
+    next_slot: u32,
+    serial: u64,
+    /// How often the knobs of queues are turned: at the beginning of a life, and in a hundred requests.
+    knobs: (u64, u64),
+    scrubs: bool,
+}
+
+/// The scenario of this seed.
+pub fn scenario(seed: u64) -> Scenario {
+    let mut rng = Rng::new(seed);
+    let n = rng.between(1, 5);
+    let is_tiny = rng.percent(20);
+    let devices: Vec<Member> = (0..n)
+        .map(|_| {
+            let mib = if is_tiny { rng.between(16, 24) } else { rng.between(20, 200) };
+            Member { kind: rng.pick(&KINDS).0.into(), bytes: mib * MIB + rng.below(256) * 4096 }
+        })
+        .collect();
+    let fits = |p: &Profile| p.carries_data() && p.facts().devs_min as u64 <= n;
+    let profiles: Vec<Profile> = Profile::ALL.into_iter().filter(fits).collect();
+    let (data, metadata) = (*rng.pick(&profiles), *rng.pick(&profiles));
+    let tolerated = data.facts().tolerated_failures.min(metadata.facts().tolerated_failures) as u64;
+    let victims = {
+        let mut all: Vec<u32> = (1..=n as u32).collect();
+        let count = if tolerated > 0 { tolerated } else { n };
+        (0..count.min(n)).map(|_| all.swap_remove(rng.below(all.len() as u64) as usize)).collect()
+    };
+    let pair = |name: &str, value: &str| (name.to_string(), value.to_string());
+    let set = vec![
+        pair("commit_interval", *rng.pick(&["100ms", "1s", "5s"])),
+        pair("allocation", *rng.pick(&["tiers", "tiers", "stock", "ssd-metadata", "allocation-hint"])),
+    ];
+    let knobs = (*rng.pick(&[0, 3, 12]), *rng.pick(&[0, 1, 10]));
+    let no_merge = *rng.pick(&[0, 0, 10, 60]);
+    let scrubs = rng.percent(50);
+    let lives = rng.between(1, 5);
+    let mut drawing = Drawing {
+        rng,
+        n,
+        is_tiny,
+        tolerated,
+        victims,
+        devices: devices.clone(),
+        volumes: Vec::new(),
+        next_slot: 3,
+        serial: 0,
+        knobs,
+        scrubs,
+    };
+    let lives = (0..lives).map(|_| drawing.life()).collect();
+    let (data, metadata) = (data.name().into(), metadata.name().into());
+    Scenario { seed: seed ^ 0x5eed, data, metadata, devices, set, no_merge, sabotage: None, lives }
+}
+
+impl Drawing {
+    fn life(&mut self) -> Life {
+        // What is away may come back with the next life.
+        let mended = self.tolerated == 0 || self.rng.percent(50);
+        let faults = if self.rng.percent(45) { vec![self.fault()] } else { Vec::new() };
+        let mut steps = Vec::new();
+        self.begin(&mut steps);
+        let rests = self.rng.percent(40);
+        let most = match (rests, self.is_tiny) {
+            (false, _) => *self.rng.pick(&[10, 100, 600]),
+            (true, true) => 2000,
+            (true, false) => 600,
+        };
+        let asks = self.rng.below(most);
+        self.work(asks, &mut steps);
+        let crash = if self.rng.percent(50) { Crash::Process } else { Crash::Power };
+        Life { mended, faults, steps, rests, scrubs: self.scrubs, crash }
+    }
+
+    /// Knobs and volumes; those of the first slots are made again when they are gone.
+    fn begin(&mut self, steps: &mut Vec<Step>) {
+        for _ in 0..self.knobs.0 {
+            steps.push(Step::of(any_queue_command(&mut self.rng, self.n as u32), 0));
+        }
+        for slot in 0..self.rng.between(1, 3) as u32 {
+            let size = if self.is_tiny { 4096 * MIB } else { *self.rng.pick(&[1, 4, 16, 64, 4096]) * MIB };
+            let name = format!("first{slot}.{}", self.serial);
+            self.serial += 1;
+            let class = VolumeClass::Auto.name().into();
+            steps.push(Step::Create { slot, name, size, class });
+            if !self.volumes.iter().any(|(id, _)| id.0 == slot) {
+                self.volumes.push((VolumeId(slot), size));
+            }
+        }
+        steps.push(Step::Go(self.rng.between(10, 60)));
+        if self.rng.percent(30) {
+            steps.push(Step::Verify);
+        }
+    }
+
+    /// So many requests of some clients, with commands in between.
+    fn work(&mut self, asks: u64, steps: &mut Vec<Step>) {
+        let mut clients: Vec<Client> = (0..self.rng.between(1, 4)).map(|id| self.client(id as u32)).collect();
+        // How far the world goes on between requests: some clients let it rest, some fill its queues.
+        let (idle, far) = (self.rng.between(0, 90), *self.rng.pick(&[1, 4, 20]));
+        for _ in 0..asks {
+            let i = self.rng.below(clients.len() as u64) as usize;
+            let client = &mut clients[i];
+            let Some(&(volume, size)) = self.volumes.iter().find(|(id, _)| id.0 == client.slot) else {
+                client.slot = self.rng.pick(&self.volumes).0.0;
+                continue;
+            };
+            let ask = client.job.next(&mut self.rng, size, &mut client.at);
+            steps.push(Step::Ask(Ask::new(client.id, client.job.depth, volume.0, ask)));
+            if self.rng.percent(2) {
+                self.command(steps);
+            }
+            if self.scrubs && self.rng.percent(1) {
+                let words = ["start", "start", "pause", "resume", "cancel"];
+                steps.push(Step::Scrub((*self.rng.pick(&words)).into()));
+            }
+            if self.rng.percent(self.knobs.1) {
+                steps.push(Step::of(any_queue_command(&mut self.rng, self.n as u32), 0));
+            }
+            if self.rng.percent(idle) {
+                steps.push(Step::Go(self.rng.between(1, far)));
+            }
+        }
+        steps.push(Step::Go(self.rng.between(1, 10)));
+    }
+
+    fn client(&mut self, id: u32) -> Client {
+        let slot = self.rng.pick(&self.volumes).0.0;
+        let mut job = Job::any(&mut self.rng);
+        if self.is_tiny && self.rng.percent(70) {
+            (job.write, job.discard, job.span) = (20, job.discard + 1, 1 << 40);
+        }
+        Client { id, job, slot, at: 0 }
+    }
+
+    fn command(&mut self, steps: &mut Vec<Step>) {
+        self.serial += 1;
+        let command = any_command(&mut self.rng, &self.volumes, self.n as u32, self.serial);
+        match &command {
+            Command::CreateVolume { size, .. } => self.volumes.push((VolumeId(self.next_slot), *size)),
+            Command::ResizeVolume { volume, size } => {
+                self.volumes.iter_mut().filter(|(id, _)| id == volume).for_each(|v| v.1 = *size);
+            }
+            Command::DestroyVolume { volume } => self.volumes.retain(|(id, _)| id != volume),
+            _ => {}
+        }
+        let creates = matches!(command, Command::CreateVolume { .. });
+        steps.push(Step::of(command, self.next_slot));
+        self.next_slot += u32::from(creates);
+    }
+
+    fn fault(&mut self) -> Fault {
+        let device = *self.rng.pick(&self.victims);
+        let size = self.devices[device as usize - 1].bytes;
+        let trouble = trouble(&mut self.rng, size, self.tolerated > 0);
+        Fault { device, trouble }
+    }
+}
+
+/// Some trouble of a device of `size` bytes; a pool that cannot do without it has to open first.
+fn trouble(rng: &mut Rng, size: u64, spared: bool) -> Trouble {
+    let soon = |rng: &mut Rng| rng.below(3_000_000_000);
+    match rng.below(10) {
+        0 | 1 => {
+            let at_once = spared && rng.percent(50);
+            let since = if at_once { 0 } else { 1 + soon(rng) };
+            match rng.percent(60) {
+                true => Trouble::Pulled { since, until: since + soon(rng) },
+                false => Trouble::Absent { since },
+            }
+        }
+        2 => Trouble::Slow { since: 0, until: 5_000_000_000, factor: rng.between(2, 1000) },
+        3 => {
+            let since = 1 + rng.below(1_000_000_000);
+            let ends = *rng.pick(&[Ends::Late, Ends::Late, Ends::Gone, Ends::Gone, Ends::Never]);
+            Trouble::Stuck { since, until: since + rng.between(1, 30_000_000_000), ends }
+        }
+        4 => {
+            let from = rng.below(size);
+            Trouble::Latent { since: rng.below(2) * soon(rng), from, to: from + rng.below(4 * MIB) }
+        }
+        5 => Trouble::Torn { percent: *rng.pick(&[1, 10, 100]), left: rng.between(1, 5) },
+        6 => Trouble::Misdirected { percent: *rng.pick(&[1, 10, 50]), left: rng.between(1, 4) },
+        _ => {
+            let whole = rng.percent(50);
+            let from = if whole { 0 } else { rng.below(size) };
+            Trouble::Error {
+                read: rng.percent(50),
+                write: rng.percent(30),
+                flush: rng.percent(30),
+                from,
+                to: if whole { size } else { from + rng.below(8 * MIB) },
+                percent: *rng.pick(&[1, 10, 100]),
+                left: *rng.pick(&[1, 5, 1000]),
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Writes that land elsewhere: what they spoil is told to the oracle, so that it expects wrong content there and nowhere
+//! else.
+
+use std::collections::BTreeSet;
+
+use braid_core::profile::slice;
+use braid_core::units::{BLOCK, DeviceId, UNIT, VolumeId};
+
+use super::World;
+use crate::disk::{Content, SECTOR};
+
+impl World {
+    /// A write meant for `offset` arrives at `lands`.
+    pub(super) fn misdirect(&mut self, device: DeviceId, (offset, lands, len): (u64, u64, u64), content: &Content) {
+        self.disks[device.index() - 1].write(lands, content, false, || true);
+        let blocks = |at: u64| (at / BLOCK..(at + len) / BLOCK).map(|block| (device.0, block));
+        let spoilt: BTreeSet<(u32, u64)> = blocks(offset).chain(blocks(lands)).collect();
+        self.tell_spoilt(&spoilt);
+        self.spoilt.extend(spoilt);
+    }
+
+    /// Some write landed elsewhere.
+    pub fn was_misdirected(&self) -> bool {
+        !self.spoilt.is_empty()
+    }
+
+    /// After a crash the pool may see places again that nothing referred to when they were spoilt.
+    pub(super) fn spoil_again(&mut self) {
+        let spoilt = self.spoilt.clone();
+        self.tell_spoilt(&spoilt);
+    }
+
+    /// Whatever stands in these blocks may be read.
+    fn tell_spoilt(&mut self, spoilt: &BTreeSet<(u32, u64)>) {
+        let after = self.next_tag - 1;
+        for (volume, offset, (device, block)) in self.owners(spoilt) {
+            let mut stamps = [0; (BLOCK / SECTOR) as usize];
+            self.disks[device as usize - 1].read_stamps(block * BLOCK, &mut stamps);
+            for (i, stamp) in stamps.into_iter().enumerate() {
+                self.oracle.spoil(volume.0, offset / SECTOR + i as u64, stamp, after);
+            }
+        }
+    }
+
+    /// Who has a copy in one of these blocks: volume, first byte, and the block. By brute force.
+    fn owners(&self, blocks: &BTreeSet<(u32, u64)>) -> Vec<(VolumeId, u64, (u32, u64))> {
+        let pool = self.engine().pool();
+        let mut found = Vec::new();
+        if blocks.is_empty() {
+            return found;
+        }
+        for volume in pool.volumes() {
+            for (unit, entry) in volume.map.entries() {
+                let chunk = pool.chunk(entry.chunk()).expect("it exists");
+                for block in 0..UNIT / BLOCK {
+                    let at = u64::from(entry.unit()) * UNIT + block * BLOCK;
+                    let part = slice(chunk.profile, chunk.columns.len(), at, BLOCK);
+                    let columns = chunk.columns[part.first..part.first + part.copies].iter();
+                    let places = columns.map(|c| (c.device.0, (c.offset + part.offset) / BLOCK));
+                    let offset = unit * UNIT + block * BLOCK;
+                    found.extend(places.filter(|p| blocks.contains(p)).map(|p| (volume.id, offset, p)));
+                }
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,180 @@
+//! Each fault does what its name says, and the engine what it promises for it.
+
+use braid_core::Profile;
+use braid_core::control::{Command, VolumeClass};
+use braid_core::request::{Content, Event, Op, RequestError};
+use braid_core::scrub::State;
+use braid_core::units::{BLOCK, DeviceId, MIB, VolumeId};
+use braid_core::{ChunkType, DeviceState};
+use braid_sim::device::Model;
+use braid_sim::world::Shape;
+use braid_sim::{Crash, Ends, Fault, Trouble, World};
+
+const WRITE: Op = Op::Write { fua: false };
+const SECOND: u64 = 1_000_000_000;
+
+/// Disks, and a volume whose first MiB is written and flushed.
+fn pool(profile: Profile, devices: usize) -> (World, VolumeId) {
+    let model = Model::shipped("sata-ssd").expect("it comes with the crate");
+    let shapes = vec![Shape { size: 200 * MIB, model, class: "ssd" }; devices];
+    let mut world = World::with_pool(1, &shapes, profile, profile.system(), &[]);
+    let v = world.volume("v", 64 * MIB, VolumeClass::Data);
+    world.run(v, WRITE, 0, MIB).expect("a healthy pool");
+    world.run(v, Op::Flush, 0, 0).expect("a healthy pool");
+    world.run_until_quiet();
+    (world, v)
+}
+
+fn befalls(world: &mut World, device: u32, trouble: Trouble) {
+    let trouble = trouble.later(world.now());
+    world.faults.0.push(Fault { device, trouble });
+}
+
+fn state(world: &World, device: u32) -> DeviceState {
+    world.engine().pool().device(DeviceId(device)).expect("a member").state
+}
+
+/// The range on a device that holds the first MiB of the volume.
+fn range(world: &World, v: VolumeId) -> (u32, u64, u64) {
+    let (device, from) = world.places(v, 0)[0];
+    (device.0, from, from + MIB)
+}
+
+#[test]
+fn a_latent_sector_is_an_error_until_it_is_written_again() {
+    let (mut world, v) = pool(Profile::Single, 1);
+    let (device, from, to) = range(&world, v);
+    befalls(&mut world, device, Trouble::Latent { since: 0, from, to });
+    assert_eq!(world.run(v, Op::Read, 0, BLOCK), Err(RequestError::Io));
+    assert_eq!(world.run(v, WRITE, 0, BLOCK), Ok(()));
+    assert_eq!(world.run(v, Op::Read, 0, BLOCK), Ok(()), "it was written again");
+    assert_eq!(world.run(v, Op::Read, BLOCK, BLOCK), Err(RequestError::Io), "and its neighbour was not");
+    assert!(world.wrong.is_empty(), "{:?}", world.wrong);
+    // The other copy has it all.
+    let (mut world, v) = pool(Profile::Raid1, 2);
+    let (device, from, to) = range(&world, v);
+    befalls(&mut world, device, Trouble::Latent { since: 0, from, to });
+    for at in (0..MIB).step_by(BLOCK as usize) {
+        assert_eq!(world.run(v, Op::Read, at, BLOCK), Ok(()));
+    }
+    assert_eq!(state(&world, device), DeviceState::Online, "a read that fails is no reason to give up a member");
+}
+
+#[test]
+fn a_torn_write_fails_and_leaves_old_and_new_sectors() {
+    let (mut world, v) = pool(Profile::Single, 1);
+    befalls(&mut world, 1, Trouble::Torn { percent: 100, left: 1 });
+    let (_, at) = world.places(v, 0)[0];
+    let stamps = |world: &World| {
+        let mut stamps = vec![0; 2048];
+        world.disks[0].read_stamps(at, &mut stamps);
+        stamps
+    };
+    let before = stamps(&world);
+    assert_eq!(world.run(v, WRITE, 0, MIB), Err(RequestError::Io));
+    let changed = before.iter().zip(stamps(&world)).filter(|(a, b)| *a != b).count();
+    assert!((512..1536).contains(&changed), "{changed} of 2048 sectors are new");
+    world.verify();
+    assert!(world.wrong.is_empty(), "{:?}", world.wrong);
+    // With a second copy the client notices nothing, and the torn one is not read again.
+    let (mut world, v) = pool(Profile::Raid1, 2);
+    befalls(&mut world, 1, Trouble::Torn { percent: 100, left: 1 });
+    assert_eq!(world.run(v, WRITE, 0, MIB), Ok(()));
+    assert_eq!(state(&world, 1), DeviceState::Failed);
+}
+
+/// Without checksums nobody knows which copy is right; a scrub says where they differ, and only there.
+#[test]
+fn a_misdirected_write_is_a_difference_that_a_scrub_finds() {
+    let (mut world, v) = pool(Profile::Raid1, 2);
+    befalls(&mut world, 1, Trouble::Misdirected { percent: 100, left: 1 });
+    assert_eq!(world.run(v, WRITE, 4 * BLOCK, BLOCK), Ok(()), "the device says that it is done");
+    world.run_until_quiet();
+    let unequal = world.unequal();
+    assert!(unequal.contains(&(v, 4 * BLOCK)), "{unequal:?}");
+    for _ in 0..8 {
+        world.verify();
+    }
+    assert!(world.wrong.is_empty(), "the oracle knows: {:?}", world.wrong);
+    world.events.clear();
+    world.control(Command::ScrubStart).expect("nothing is in the way");
+    world.run_until(|w| w.engine().report().scrub.scrub.state != State::Running);
+    let told = world.events.iter().filter_map(|event| match *event {
+        Event::ScrubDifference { volume: Some(volume), offset, len, .. } => Some((volume, offset, len)),
+        _ => None,
+    });
+    let told: Vec<_> = told.flat_map(|(v, at, len)| (0..len / BLOCK).map(move |i| (v, at + i * BLOCK))).collect();
+    assert_eq!(told, unequal);
+    // Written again, all is well, and the oracle insists.
+    for (volume, at) in unequal {
+        assert_eq!(world.run(volume, WRITE, at, BLOCK), Ok(()));
+    }
+    assert_eq!(world.unequal(), []);
+    let (device, at) = world.places(v, 4 * BLOCK)[0];
+    world.disks[device.index() - 1].corrupt(at, 1);
+    (0..8).for_each(|_| world.verify());
+    assert!(!world.wrong.is_empty(), "what nobody misdirected is wrong again");
+}
+
+#[test]
+fn a_stuck_device_holds_up_who_needs_it_and_nobody_else() {
+    // Single: each device has chunks of its own, and the volumes of other devices go on.
+    let (mut world, v) = pool(Profile::Raid1, 2);
+    befalls(&mut world, 2, Trouble::Stuck { since: 0, until: 30 * SECOND, ends: Ends::Late });
+    let begun = world.now();
+    let write = world.submit(0, v, WRITE, 0, BLOCK, Content::Unsaid);
+    for at in (0..MIB).step_by(BLOCK as usize) {
+        world.submit(1, v, Op::Read, at, BLOCK, Content::Unsaid);
+    }
+    world.run_until(|w| w.now() > begun + SECOND);
+    let answered = world.answers.len();
+    assert!(answered > 100 && world.answers.iter().all(|a| a.tag != write), "{answered} of 256 reads");
+    world.run_until_answered();
+    assert!(world.now() >= begun + 30 * SECOND && world.answers.iter().all(|a| a.result.is_ok()));
+    assert_eq!(state(&world, 2), DeviceState::Online, "slow is not wrong");
+    // The driver gives up: from then on the pool does without.
+    let (mut world, v) = pool(Profile::Raid1, 2);
+    befalls(&mut world, 2, Trouble::Stuck { since: 0, until: 30 * SECOND, ends: Ends::Gone });
+    assert_eq!(world.run(v, WRITE, 0, BLOCK), Ok(()));
+    assert_eq!(state(&world, 2), DeviceState::Failed);
+    // Nobody ever gives up: braid has no clock of its own for that, and the write waits.
+    let (mut world, v) = pool(Profile::Raid1, 2);
+    befalls(&mut world, 2, Trouble::Stuck { since: 0, until: 0, ends: Ends::Never });
+    world.submit(0, v, WRITE, 0, BLOCK, Content::Unsaid);
+    let begun = world.now();
+    world.run_until(|w| w.outstanding() == 0 || w.now() > begun + 3600 * SECOND);
+    assert_eq!((world.outstanding(), state(&world, 2)), (1, DeviceState::Online));
+}
+
+#[test]
+fn a_pulled_device_loses_its_cache_and_is_found_again_by_an_opening() {
+    let (mut world, v) = pool(Profile::Single, 1);
+    let chunks = world.chunks(ChunkType::Data).len();
+    befalls(&mut world, 1, Trouble::Pulled { since: 1, until: SECOND });
+    assert_eq!(world.run(v, WRITE, 0, BLOCK), Err(RequestError::Io));
+    world.run_until_quiet();
+    world.crash(Crash::Process);
+    world.oracle.crash(true);
+    if world.now() < SECOND {
+        let why = world.open().expect_err("it is out");
+        assert!(why.contains("no member"), "{why}");
+    }
+    world.mend();
+    world.open().expect("it is back");
+    assert_eq!(world.chunks(ChunkType::Data).len(), chunks);
+    world.verify();
+    world.run_until_quiet();
+    assert!(world.wrong.is_empty(), "{:?}", world.wrong);
+    // One of two: what it missed it must not show when it returns.
+    let (mut world, v) = pool(Profile::Raid1, 2);
+    assert_eq!(world.run(v, WRITE, 0, BLOCK), Ok(()), "in both caches");
+    befalls(&mut world, 2, Trouble::Pulled { since: 0, until: SECOND });
+    assert_eq!(world.run(v, WRITE, BLOCK, BLOCK), Ok(()));
+    assert_eq!(state(&world, 2), DeviceState::Failed);
+    world.crash(Crash::Process);
+    world.mend();
+    world.open().expect("both are there");
+    assert_eq!(state(&world, 2), DeviceState::Failed, "it is known to be stale");
+    (0..8).for_each(|_| world.verify());
+    assert!(world.wrong.is_empty(), "{:?}", world.wrong);
+}
