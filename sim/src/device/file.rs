@@ -34,6 +34,8 @@ const SHIPPED: &[(&str, &str)] = &[
     ("hdd-14t", include_str!("../../models/hdd-14t.toml")),
     ("sas-ssd", include_str!("../../models/sas-ssd.toml")),
     ("rbd", include_str!("../../models/rbd.toml")),
+    ("rbd-posting", include_str!("../../models/rbd-posting.toml")),
+    ("rbd-review", include_str!("../../models/rbd-review.toml")),
     ("ceph-one-node", include_str!("../../models/ceph-one-node.toml")),
     ("sata-ssd-2021", include_str!("../../models/sata-ssd-2021.toml")),
     ("guest-virtio", include_str!("../../models/guest-virtio.toml")),

@@ -16,12 +16,16 @@
 //! * While the submitter sleeps for a tag, everything after it waits outside, in order, and finds nobody to merge
 //!   with. With several submitters only the sleeping one would wait.
 //! * "Asynchronously" is [`Queue::wake_at`] being now: the caller ends its batch with [`Queue::tick`].
-//! * A completion always reruns the queue if anything waits. In the kernel that depends on a flag, and the 3 ms timer
-//!   stands behind it; here the timer is the safety net only.
 //! * A full plug is inserted and the queue is run. The kernel without scheduler first tries to issue its requests one
 //!   by one; both send them in order.
 //! * The stage below the budget (`driver`) takes what it is given unless it was told a limit
 //!   ([`Queue::set_driver_room`]).
+//!
+//! What looks like a mistake here and is not: a completion runs the queue only if a run has found something in the
+//! residual since. The budget was made for SCSI, whose driver runs the queue itself when a command comes back; the rbd
+//! patch only counts. So after a refusal that left the residual empty, what completes makes room and nobody takes it:
+//! the driver runs dry until somebody submits what cannot merge, or for the 3 ms of the timer. That is where the
+//! published runs with a budget have their merges from, and why these bring less than they could.
 //!
 //! | file | part |
 //! |---|---|
@@ -158,7 +162,7 @@ pub struct Queue {
     in_flight: u32,
     driver_room: u32,
     busy: Busy,
-    /// A completion is known to run the queue.
+    /// The next completion runs the queue.
     restart: bool,
     run_at: Option<Run>,
     counters: Counters,
@@ -232,8 +236,9 @@ impl Queue {
     pub fn complete(&mut self, now: Instant, leaving: &mut Leaving) {
         self.in_flight = self.in_flight.checked_sub(1).expect("a command completes once");
         self.config.budget.put_completed();
-        self.restart = false;
-        if self.has_waiting() {
+        // An asynchronous run is due anyway, and before this in a kernel.
+        let runs = core::mem::take(&mut self.restart) || self.run_at.is_some_and(|run| !run.timer);
+        if runs && self.has_waiting() {
             self.run(now, leaving);
         }
         self.wake_submitter(now, leaving);

@@ -120,6 +120,36 @@ fn the_rerun_of_vector_5_5_is_refused_once_more_and_then_left_to_the_timer() {
     assert_eq!(leaving.commands.len(), 2);
 }
 
+/// The residual is empty, so that nothing tells the completion to run the queue, and what comes behind merges.
+#[test]
+fn what_was_refused_before_dequeue_waits_for_the_timer_beside_an_idle_driver() {
+    for scheduler in [Scheduler::None, Scheduler::Deadline] {
+        let (mut queue, mut leaving) = (Queue::new(config(scheduler, 128, 2)), Leaving::default());
+        for n in 0..5 {
+            queue.arrive(T, block(n), false, &mut leaving);
+            queue.tick(T, &mut leaving);
+        }
+        // Without scheduler there is a residual first, and a completion that sends it.
+        while !queue.residual.is_empty() || queue.restart {
+            queue.complete(T, &mut leaving);
+            queue.arrive(T, block(100), false, &mut leaving);
+            queue.tick(T, &mut leaving);
+        }
+        let (left, staged) = (leaving.commands.len(), queue.waiting().1);
+        assert!(!staged.is_empty(), "{scheduler:?}");
+        while queue.in_flight() > 0 {
+            queue.complete(T, &mut leaving);
+        }
+        let (last, len) = *queue.waiting().1.last().unwrap();
+        queue.arrive(T, block(last + len), false, &mut leaving);
+        assert_eq!(leaving.commands.len(), left, "{scheduler:?}: the driver is idle");
+        queue.tick(T + (RERUN_NS - 1), &mut leaving);
+        assert_eq!(leaving.commands.len(), left, "{scheduler:?}: not yet");
+        queue.tick(T + RERUN_NS, &mut leaving);
+        assert!(leaving.commands.len() > left && queue.counters().reruns == 1, "{scheduler:?}");
+    }
+}
+
 #[test]
 fn vector_5_9_only_the_newest_eight_requests_are_looked_at() {
     // The list holds 9 requests, at blocks 10, 20 .. 90; the oldest is the 9th newest.
@@ -218,6 +248,8 @@ fn order(setup: &[(DeviceOp, u64)], at: Instant) -> Vec<u64> {
     }
     while queue.in_flight() > 0 {
         queue.complete(at, &mut leaving);
+        // As the timer would.
+        queue.run(at, &mut leaving);
     }
     blocks(&leaving).iter().skip(1).map(|&(place, _)| place).collect()
 }
