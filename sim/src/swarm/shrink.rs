@@ -79,7 +79,9 @@ impl<F: Fn(&Scenario) -> bool> Shrinker<F> {
 
     fn faults(&mut self, life: usize) {
         for fault in (0..self.best.lives[life].faults.len()).rev() {
-            self.attempt(|s| drop(s.lives[life].faults.remove(fault)));
+            self.attempt(|s| {
+                s.lives[life].faults.remove(fault);
+            });
         }
     }
 
