@@ -89,7 +89,7 @@ const POOLS: [Pool; 3] = [
         members: 1,
         unit: "us",
         unit_ns: 1_000,
-        counted_ns: 10 * SECOND,
+        counted_ns: 5 * SECOND,
         before: [0, 0, 0, 0, 0, 0, 0, 0, 70, 18_343, 82_548, 618, 0],
         after: [0, 0, 0, 0, 0, 0, 0, 0, 283, 92_351, 34_844, 90, 0],
     },
@@ -284,7 +284,7 @@ fn notes(sheet: &mut Sheet) {
          on the source's disks were of different lengths, and so its waits of 128 to 1,024 ms are missing here.",
         "The idle fragmented pool, where the scrub became a few percent faster, is left out: the volume here is in one piece.",
         "Not judged: dRAID2 of 34 disks (mean latency 1/2 to 1/3, worst case 10 times lower) waits for I/O on parity profiles.",
-        "SSD: 10 s of virtual time. Its time of a read, 355 us, has the host's share in it, which was not published.",
+        "SSD: 5 s of virtual time. Its time of a read, 355 us, has the host's share in it, which was not published.",
         "braid runs with all its defaults and without rests.",
     ] {
         sheet.note(note);

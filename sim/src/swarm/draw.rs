@@ -74,8 +74,8 @@ pub fn scenario(seed: u64) -> Scenario {
     };
     let pair = |name: &str, value: &str| (name.to_string(), value.to_string());
     let set = vec![
-        pair("commit_interval", rng.pick(&["100ms", "1s", "5s"])),
-        pair("allocation", rng.pick(&["tiers", "tiers", "stock", "ssd-metadata", "allocation-hint"])),
+        pair("commit_interval", rng.pick::<&str>(&["100ms", "1s", "5s"])),
+        pair("allocation", rng.pick::<&str>(&["tiers", "tiers", "stock", "ssd-metadata", "allocation-hint"])),
     ];
     let knobs = (*rng.pick(&[0, 3, 12]), *rng.pick(&[0, 1, 10]));
     let no_merge = *rng.pick(&[0, 0, 10, 60]);
