@@ -36,6 +36,8 @@ pub const LOGARITHMIC: f64 = 0.3;
 /// What grows with the number of members in any case may do so in proportion, with a logarithm on top.
 const PROPORTIONAL: f64 = 1.15;
 
+/// Requests of one kind in one measurement.
+const REQUESTS: u64 = 100_000;
 const WRITE: Op = Op::Write { fua: false };
 const TIB: u64 = 1 << 40;
 const PIB: u64 = 1 << 50;
@@ -92,7 +94,7 @@ fn by_devices(sheet: &mut Sheet, devices: &[usize], seed: u64) {
     let mut chunk = [Curve::new("first write with a new chunk", "ns")];
     let mut rest = [Curve::new("assemble", "us"), Curve::new("plan a rebuild", "us")];
     for &n in devices {
-        let of_requests = requests_on(n, seed);
+        let of_requests = requests_on(n, REQUESTS, seed);
         let (first, opening) = first_writes_on(n, seed);
         let (assembled, planned) = (assemble(n, seed), of_requests.2);
         for (curve, y) in requests.iter_mut().zip([of_requests.0, of_requests.1, first]) {
@@ -168,23 +170,22 @@ fn world(devices: usize, bytes: u64, profile: &str, seed: u64) -> World {
 }
 
 /// ns of a read and of an overwrite, and of finding what one lost member leaves to rebuild.
-pub fn requests_on(devices: usize, seed: u64) -> (f64, f64, f64) {
-    const REQUESTS: u64 = 100_000;
+pub fn requests_on(devices: usize, requests: u64, seed: u64) -> (f64, f64, f64) {
     let span = (devices as u64 * 20 * MIB).max(GIB);
     let mut world = world(devices, TIB, "raid10", seed);
     let volume = world.volume("v", span, VolumeClass::Auto);
     world.run_until_quiet();
     let mut bench = Bench::of(world, volume, span / (4 * KIB));
     (0..span).step_by(MIB as usize).for_each(|at| bench.one(WRITE, at, MIB));
-    let read = least(3, || bench.random(Op::Read, REQUESTS, 32));
-    let write = least(3, || bench.random(WRITE, REQUESTS, 32));
+    let read = least(3, || bench.random(Op::Read, requests, 32));
+    let write = least(3, || bench.random(WRITE, requests, 32));
     let plan = least(9, || {
         let begun = Instant::now();
         let chunks = bench.pool().chunks_on(DeviceId(devices as u32 / 2)).count();
         assert!(chunks > 0, "nothing stands on the member");
         begun.elapsed().as_nanos() as u64
     });
-    (read / REQUESTS as f64, write / REQUESTS as f64, plan)
+    (read / requests as f64, write / requests as f64, plan)
 }
 
 /// The least of several measurements: what disturbs only adds.
@@ -314,7 +315,7 @@ mod tests {
     /// Not what it costs: that everything the measurement does can be done.
     #[test]
     fn small_pools_can_be_measured() {
-        let (read, write, plan) = requests_on(10, 1);
+        let (read, write, plan) = requests_on(10, 1_000, 1);
         let (first, opening) = first_writes_on(10, 1);
         assert!(read > 0.0 && write > 0.0 && plan > 0.0 && first > 0.0 && opening > 0.0 && assemble(10, 1) > 0.0);
     }

@@ -57,7 +57,7 @@ impl World {
         set: &[(&str, &str)],
     ) -> Result<(), ControlError> {
         let devices = shapes.iter().enumerate().map(|(i, s)| NewDevice {
-            uuid: Uuid([i as u8 + 1; 16]),
+            uuid: member_uuid(i),
             path: format!("disk{i}"),
             size: s.size,
             class: braid_core::DeviceClass::parse(s.class).expect("a class"),
@@ -207,6 +207,11 @@ impl World {
         self.scratch.clear();
         self.asked.clear();
     }
+}
+
+/// Small pools have uuids that can be read at a glance.
+fn member_uuid(i: usize) -> Uuid {
+    u8::try_from(i + 1).map_or(Uuid((i as u128).to_le_bytes()), |n| Uuid([n; 16]))
 }
 
 /// What the queue of a member goes by.
