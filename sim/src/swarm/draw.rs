@@ -226,7 +226,8 @@ fn trouble(rng: &mut Rng, size: u64, spared: bool) -> Trouble {
             Trouble::Latent { since: rng.below(2) * soon(rng), from, to: from + rng.below(4 * MIB) }
         }
         5 => Trouble::Torn { percent: *rng.pick(&[1, 10, 100]), left: rng.between(1, 5) },
-        6 => Trouble::Misdirected { percent: *rng.pick(&[1, 10, 50]), left: rng.between(1, 4) },
+        // Of a record that has no copy elsewhere it takes what nothing can bring back.
+        6 if spared => Trouble::Misdirected { percent: *rng.pick(&[1, 10, 50]), left: rng.between(1, 4) },
         _ => {
             let whole = rng.percent(50);
             let from = if whole { 0 } else { rng.below(size) };

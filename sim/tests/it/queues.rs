@@ -106,7 +106,7 @@ fn rate(model: &Model, settings: Settings<'_>, load: &Load) -> (u64, u64) {
     world.run_until_quiet();
     world.exact = true;
     // A search of `auto` takes some thousand commands.
-    let warm = if load.depth == 1 { 0 } else { 128 * model.get("request_ns").unwrap().max(10_000) * 200 };
+    let warm = if load.depth == 1 { 0 } else { 128 * model.get("request_ns").unwrap().max(10_000) * 1000 };
     load.run(&mut world, v, BYTES, warm, SECOND / 4)
 }
 
