@@ -396,6 +396,10 @@ pub(crate) enum DeviceCommand {
     Usage(ListArgs),
     /// What could be a member
     Scan(ScanArgs),
+    /// Measure a device and make a model of it: device probe /dev/sdb -o sdb.toml
+    Probe(ProbeArgs),
+    /// Make a model of a device from fio --output-format=json
+    Fit(FitArgs),
     /// Change properties: class=ssd tier.metadata=0 rotational=off read_preferred=on
     Set(SetArgs),
     /// Properties of members
@@ -411,6 +415,43 @@ pub(crate) struct StatsArgs {
     /// Exit 1 when a counter is not zero
     #[arg(short, long)]
     pub(crate) check: bool,
+}
+
+/// What becomes of measurements.
+#[derive(Args, Debug)]
+pub(crate) struct ModelArgs {
+    /// Save the model here; use it as model:FILE.toml,PATH
+    #[arg(short, long, value_name = "FILE.toml")]
+    pub(crate) output: Option<PathBuf>,
+    /// Name of the model [default: after the device or the file]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Shipped model whose numbers stand where nothing was measured: nvme sata-ssd hdd hdd-5400 rbd
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) base: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ProbeArgs {
+    /// Device or file; it is only read unless --write is there
+    pub(crate) device: String,
+    /// How long it may take
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) seconds: u64,
+    /// Measure writes too: THE CONTENT IS LOST; refused where a pool or a filesystem is
+    #[arg(long)]
+    pub(crate) write: bool,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct FitArgs {
+    /// Output of fio --output-format=json: randread at iodepth 1 and 32, read, randwrite, write; what there is
+    #[arg(required = true, value_name = "FIO.json")]
+    pub(crate) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
 }
 
 #[derive(Args, Debug)]

@@ -1,7 +1,7 @@
 //! `device`: members, their errors, their space, and what could become one.
 
 use super::status::{DEVICES, yes_no};
-use super::{Context, Outcome, pool, property};
+use super::{Context, Outcome, pool, probe, property};
 use crate::args::{DeviceCommand, ListArgs, ScanArgs, StatsArgs};
 use crate::foreign;
 use crate::render::table::{Cell, Column, extra, shown, table};
@@ -15,6 +15,8 @@ pub(crate) fn device(context: &Context, command: DeviceCommand, commands: &[Stri
         DeviceCommand::Stats(args) => stats(context, args),
         DeviceCommand::Usage(args) => pool::usage(context, args),
         DeviceCommand::Scan(args) => scan(context, args),
+        DeviceCommand::Probe(args) => probe::probe(context.json, &args),
+        DeviceCommand::Fit(args) => probe::fit(context.json, &args),
         DeviceCommand::Set(args) => property::set(context, args),
         DeviceCommand::Get(args) => property::get(context, args),
         DeviceCommand::Other(words) => Err(foreign::unknown_device(&words, commands)),

@@ -3,6 +3,7 @@
 pub(crate) mod device;
 pub(crate) mod iostat;
 pub(crate) mod pool;
+pub(crate) mod probe;
 pub(crate) mod property;
 pub(crate) mod scrub;
 pub(crate) mod share;

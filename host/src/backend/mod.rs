@@ -11,6 +11,7 @@
 //! Opening answers three questions: may we have it (nobody else uses it), what is it ([`Facts`]), and is its size one
 //! we can work with. What is *on* it is asked separately, see [`probe`].
 
+pub mod measure;
 pub mod pace;
 pub mod probe;
 

@@ -19,8 +19,11 @@
 //! What each leaves out stands in its own head. None models errors; see [`fault`](crate::fault).
 
 mod file;
+pub mod fio;
+pub mod fit;
 pub mod flash;
 pub mod hdd;
+pub mod load;
 pub mod network;
 mod numbers;
 mod stage;
@@ -35,6 +38,7 @@ use braid_core::request::DeviceOp;
 
 pub use flash::Flash;
 pub use hdd::Hdd;
+pub use load::{Got, Load};
 pub use network::Network;
 pub use numbers::Number;
 pub use stage::{Bus, BusNumbers, Buses};
@@ -93,6 +97,12 @@ impl Model {
     /// A model of one's own.
     pub fn new(name: &str, about: &str, kind: Kind) -> Model {
         Model { name: name.into(), about: about.into(), kind, bus: None, sources: Arc::default() }
+    }
+
+    /// The same under another name.
+    #[must_use]
+    pub fn named(&self, name: &str, about: &str) -> Model {
+        Model { name: name.into(), about: about.into(), ..self.clone() }
     }
 
     /// What it is called.

@@ -27,60 +27,6 @@ fn even(name: &str) -> Model {
     model
 }
 
-/// A client that keeps so many commands of one size under way.
-#[derive(Clone, Copy)]
-struct Load {
-    op: DeviceOp,
-    depth: u32,
-    len: u64,
-    /// Where commands lie, and whether they follow each other.
-    from: u64,
-    to: u64,
-    random: bool,
-}
-
-/// What it got.
-#[derive(Debug, PartialEq)]
-struct Got {
-    per_second: u64,
-    kib_per_second: u64,
-    mean_ns: u64,
-    longest_ns: u64,
-    /// Sum of latencies over the time, in hundredths: by Little's law the depth.
-    mean_depth_percent: u64,
-}
-
-impl Load {
-    fn run(&self, timing: &mut Timing, ns: u64) -> Got {
-        let (mut rng, mut next, mut now) = (Rng::new(7), self.from, 0);
-        let mut began = BTreeMap::new();
-        let mut send = |timing: &mut Timing, began: &mut BTreeMap<u32, u64>, now, id| {
-            let blocks = (self.to - self.from) / self.len;
-            let offset = if self.random { self.from + rng.below(blocks) * self.len } else { next };
-            next = if next + 2 * self.len > self.to { self.from } else { next + self.len };
-            began.insert(id, now);
-            timing.arrive(now, Command { id, op: self.op, offset, len: self.len });
-        };
-        (0..self.depth).for_each(|id| send(timing, &mut began, 0, id));
-        let (mut count, mut total, mut longest) = (0, 0, 0);
-        while now < ns {
-            now = timing.next_event().expect("commands are under way");
-            while let Some(id) = timing.complete(now) {
-                let took = now - began.remove(&id).expect("it is under way");
-                (count, total, longest) = (count + 1, total + took, longest.max(took));
-                send(timing, &mut began, now, id);
-            }
-        }
-        Got {
-            per_second: count * SECOND / now,
-            kib_per_second: (u128::from(count * self.len / KIB) * u128::from(SECOND) / u128::from(now)) as u64,
-            mean_ns: total / count.max(1),
-            longest_ns: longest,
-            mean_depth_percent: total * 100 / now,
-        }
-    }
-}
-
 const RANDOM: Load = Load { op: DeviceOp::Read, depth: 1, len: 4 * KIB, from: 0, to: 256 * GIB, random: true };
 const STREAM: Load = Load { op: DeviceOp::Read, depth: 4, len: 128 * KIB, from: 0, to: 256 * GIB, random: false };
 
@@ -229,6 +175,27 @@ fn the_queue_finds_the_nearest() {
     let (one, many) = (at(&shipped("hdd"), 1), at(&shipped("hdd"), 32));
     assert!((22..=32).contains(&(many * 10 / one)), "{one} and {many}");
     near(at(&plain, 32), one, 5);
+}
+
+/// A stream that jumps is begun at its beginning: of commands that follow each other none is left behind.
+#[test]
+fn a_stream_is_not_begun_in_its_middle() {
+    let (mut timing, mut rng, mut now) = (Timing::new(&shipped("hdd"), TB, 1), Rng::new(1), 0);
+    for _ in 0..50 {
+        let start = rng.below(TB / MIB - 8) * MIB;
+        // Something else first, so that all of them are there when the head becomes free.
+        timing.arrive(now, Command { id: 9, op: DeviceOp::Read, offset: rng.below(TB / MIB) * MIB, len: MIB });
+        for id in [2, 0, 3, 1] {
+            timing.arrive(now, Command { id, op: DeviceOp::Read, offset: start + u64::from(id) * MIB, len: MIB });
+        }
+        let mut order = Vec::new();
+        while let Some(at) = timing.next_event() {
+            now = at;
+            order.extend(timing.complete(now));
+        }
+        order.retain(|id| *id != 9);
+        assert_eq!(order, [0, 1, 2, 3]);
+    }
 }
 
 /// A stream of reads of 128 KiB, so many at a time and the next as soon as one is done, and beside it one random read at a

@@ -322,10 +322,18 @@ impl State {
     /// What the head could begin with soonest. Destaging takes part when somebody waits for it, or nobody for anything.
     fn nearest(&self, now: u64) -> Option<Next> {
         let cost = |w: &Waiting| self.positioning(now, w.command.offset, w.command.op != DeviceOp::Read);
-        let command = self.choices().map(|(i, w)| (cost(w), Next::Command(i))).min_by_key(|(ns, _)| *ns);
+        let firsts = self.choices().filter(|(_, w)| !self.follows(w));
+        let command = firsts.map(|(i, w)| (cost(w), Next::Command(i))).min_by_key(|(ns, _)| *ns);
         let wanted = self.queue.iter().any(|w| !self.needs_head(w));
         let dirty = if command.is_none() || wanted { self.nearest_dirty(now) } else { None };
         command.into_iter().chain(dirty).min_by_key(|(ns, _)| *ns).map(|(_, next)| next)
+    }
+
+    /// It goes on where another one ends, and so comes after that: begun in its middle, a stream would leave its
+    /// beginning behind.
+    fn follows(&self, waiting: &Waiting) -> bool {
+        let Command { op, offset, .. } = waiting.command;
+        self.choices().any(|(_, other)| other.command.op == op && other.end() == offset)
     }
 
     fn nearest_dirty(&self, now: u64) -> Option<(u64, Next)> {
