@@ -2,14 +2,16 @@
 //!
 //! | file | published |
 //! |---|---|
+//! | `ssd_metadata/placement.rs` | which devices hold data and metadata under `ssd_metadata`, 2020 |
 //! | `dm_stripe.rs` | map calls of a striped device before and after requests could grow over pages, 2011 |
 
 mod dm_stripe;
+mod ssd_metadata;
 
 use crate::table::Table;
 
 /// All of them, in the order of publication's subjects.
-pub const ALL: &[Table] = &[dm_stripe::TABLE];
+pub const ALL: &[Table] = &[ssd_metadata::placement::TABLE, dm_stripe::TABLE];
 
 /// The table of that name.
 pub fn find(name: &str) -> Option<&'static Table> {

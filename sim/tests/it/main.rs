@@ -8,6 +8,7 @@ mod lab;
 mod queues;
 mod scenarios;
 mod scrub;
+mod ssd_metadata;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,0 +1,7 @@
+//! `ssd_metadata`, posted for btrfs in April 2020: data on disks that rotate, metadata on those that don't.
+//!
+//! | file | published |
+//! |---|---|
+//! | `placement.rs` | which devices hold which chunks |
+
+pub(super) mod placement;
