@@ -26,9 +26,10 @@ use toml::{Table, Value};
 use super::{BusNumbers, Flash, Hdd, Kind, Model, Network, Number};
 
 /// What comes with the crate.
-const SHIPPED: [(&str, &str); 6] = [
+const SHIPPED: [(&str, &str); 7] = [
     ("nvme", include_str!("../../models/nvme.toml")),
     ("sata-ssd", include_str!("../../models/sata-ssd.toml")),
+    ("sata-ssd-20g", include_str!("../../models/sata-ssd-20g.toml")),
     ("hdd", include_str!("../../models/hdd.toml")),
     ("hdd-5400", include_str!("../../models/hdd-5400.toml")),
     ("rbd", include_str!("../../models/rbd.toml")),
@@ -91,7 +92,7 @@ impl Model {
             kind.number(key).into_iter().for_each(|place| *place = value);
         })?;
         let sources = Arc::new(lines.sources);
-        Ok(Model { name: name.into(), about: about.into(), kind, bus, sources })
+        Ok(Model { name: name.into(), about: about.into(), kind, bus, cache: None, sources })
     }
 
     /// As a file; reading it back gives the same model.
