@@ -3,6 +3,7 @@
 //! | file | published |
 //! |---|---|
 //! | `ssd_metadata/placement.rs` | which devices hold data and metadata under `ssd_metadata`, 2020 |
+//! | `ssd_metadata/upgrade.rs` | how long a package upgrade takes with metadata on the SSD, 2020 |
 //! | `dm_stripe.rs` | map calls of a striped device before and after requests could grow over pages, 2011 |
 
 mod dm_stripe;
@@ -11,7 +12,7 @@ mod ssd_metadata;
 use crate::table::Table;
 
 /// All of them, in the order of publication's subjects.
-pub const ALL: &[Table] = &[ssd_metadata::placement::TABLE, dm_stripe::TABLE];
+pub const ALL: &[Table] = &[ssd_metadata::placement::TABLE, ssd_metadata::upgrade::TABLE, dm_stripe::TABLE];
 
 /// The table of that name.
 pub fn find(name: &str) -> Option<&'static Table> {

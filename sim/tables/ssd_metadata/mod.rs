@@ -3,5 +3,7 @@
 //! | file | published |
 //! |---|---|
 //! | `placement.rs` | which devices hold which chunks |
+//! | `upgrade.rs` | how long an upgrade of packages takes |
 
 pub(super) mod placement;
+pub(super) mod upgrade;
