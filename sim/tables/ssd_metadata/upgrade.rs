@@ -152,8 +152,8 @@ fn notes(sheet: &mut Sheet) {
     sheet.note("A twentieth of the packages is installed; the seconds shown are twenty times those of the run.");
     sheet.note("Fitted on SSD and HDD alone: four times, hence three ratios. SSD + HDD and bcache are predictions.");
     sheet.note(
-        "Assumed, with all rows in view: that the log of a sync is one run of blocks, and that free space is in pieces over \
-         8 GiB. With data one behind the other over 2 GiB the disk that rotates saves seeks that SSD + HDD has as well.",
+        "Assumed, with all rows in view: that the log of a sync is one run of blocks, and that free space is in pieces, over \
+         8 GiB. Over 2 GiB the ratios are 6.15 and 3.43 with syncs, 3.47 and 2.16 without.",
     );
     sheet.note(
         "The mail names no drives: the HDD is model hdd as it is shipped, the SSD model sata-ssd with a flush of 2.1 ms.",
