@@ -29,11 +29,11 @@ use super::{BusNumbers, Flash, Hdd, Kind, Model, Network, Number};
 const SHIPPED: [(&str, &str); 7] = [
     ("nvme", include_str!("../../models/nvme.toml")),
     ("sata-ssd", include_str!("../../models/sata-ssd.toml")),
-    ("sata-ssd-20g", include_str!("../../models/sata-ssd-20g.toml")),
     ("hdd", include_str!("../../models/hdd.toml")),
     ("hdd-5400", include_str!("../../models/hdd-5400.toml")),
     ("rbd", include_str!("../../models/rbd.toml")),
     ("ceph-one-node", include_str!("../../models/ceph-one-node.toml")),
+    ("sata-ssd-20g", include_str!("../../models/sata-ssd-20g.toml")),
 ];
 
 /// Longest file that is read, in bytes: ours have 3 KiB.
