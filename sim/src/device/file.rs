@@ -40,6 +40,7 @@ const SHIPPED: &[(&str, &str)] = &[
     ("sata-ssd-2021", include_str!("../../models/sata-ssd-2021.toml")),
     ("guest-virtio", include_str!("../../models/guest-virtio.toml")),
     ("guest-sata", include_str!("../../models/guest-sata.toml")),
+    ("sata-ssd-20g", include_str!("../../models/sata-ssd-20g.toml")),
 ];
 
 /// Longest file that is read, in bytes: ours have 3 KiB.
@@ -98,7 +99,7 @@ impl Model {
             kind.number(key).into_iter().for_each(|place| *place = value);
         })?;
         let sources = Arc::new(lines.sources);
-        Ok(Model { name: name.into(), about: about.into(), kind, bus, sources })
+        Ok(Model { name: name.into(), about: about.into(), kind, bus, cache: None, sources })
     }
 
     /// As a file; reading it back gives the same model.

@@ -14,10 +14,13 @@
 //! * [`flash`]: parallel units, latency by operation, ceilings of IOPS and bandwidth, bursts of writes, flush, tail
 //! * [`hdd`]: seek, rotation, zones, command queue with its preference for streams, read-ahead, write cache
 //! * [`network`]: price per request, servers, objects, round trip
+//! * a [cache](Cache) on flash that writes back, before any of them
 //! * a bus: what several devices of one host share
 //!
 //! What each leaves out stands in its own head. None models errors; see [`fault`](crate::fault).
 
+mod cached;
+mod dirty;
 mod file;
 pub mod fio;
 pub mod fit;
@@ -82,6 +85,17 @@ impl Kind {
     }
 }
 
+/// A write-back cache in front of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cache {
+    /// What it is made of.
+    pub model: Arc<Model>,
+    /// Is written back when there is more of it.
+    pub dirty_kib: u64,
+    /// A flush goes to the device as well when something was written back.
+    pub passes_flushes: bool,
+}
+
 /// A model of a device: cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
@@ -89,6 +103,7 @@ pub struct Model {
     about: Arc<str>,
     kind: Kind,
     bus: Option<(Arc<str>, BusNumbers)>,
+    cache: Option<Cache>,
     /// Where numbers come from, by name; those of a bus as `bus.name`.
     sources: Arc<BTreeMap<String, String>>,
 }
@@ -96,7 +111,7 @@ pub struct Model {
 impl Model {
     /// A model of one's own.
     pub fn new(name: &str, about: &str, kind: Kind) -> Model {
-        Model { name: name.into(), about: about.into(), kind, bus: None, sources: Arc::default() }
+        Model { name: name.into(), about: about.into(), kind, bus: None, cache: None, sources: Arc::default() }
     }
 
     /// The same under another name.
@@ -133,6 +148,12 @@ impl Model {
     /// The same on a bus.
     pub fn on_bus(mut self, name: &str, numbers: BusNumbers) -> Model {
         self.bus = Some((name.into(), numbers));
+        self
+    }
+
+    /// The same behind a write-back cache. No file says this.
+    pub fn behind(mut self, cache: Cache) -> Model {
+        self.cache = Some(cache);
         self
     }
 
@@ -193,6 +214,15 @@ impl Done {
     fn next(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((at, ..))| *at)
     }
+
+    /// The first that is done by now, and when.
+    fn take(&mut self, now: u64) -> Option<(u64, u32)> {
+        let Reverse((at, _, id)) = *self.heap.peek()?;
+        (at <= now).then(|| {
+            self.heap.pop();
+            (at, id)
+        })
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -200,14 +230,32 @@ enum State {
     Flash(flash::State),
     Hdd(Box<hdd::State>),
     Network(network::State),
+    Cached(Box<cached::State>),
 }
 
 impl State {
+    fn new(model: &Model, size: u64, seed: u64) -> State {
+        let device = match *model.kind() {
+            Kind::Flash(m) => State::Flash(flash::State::new(m, seed)),
+            Kind::Hdd(m) => State::Hdd(Box::new(hdd::State::new(m, size))),
+            Kind::Network(m) => State::Network(network::State::new(m, seed)),
+        };
+        match &model.cache {
+            None => device,
+            Some(cache) => {
+                let front = State::new(&cache.model, size, seed.rotate_left(32));
+                let state = cached::State::new(front, device, cache.dirty_kib * 1024, cache.passes_flushes);
+                State::Cached(Box::new(state))
+            }
+        }
+    }
+
     fn arrive(&mut self, now: u64, command: &Command, factor: u64, done: &mut Done) {
         match self {
             State::Flash(state) => state.arrive(now, command, factor, done),
             State::Hdd(state) => state.arrive(now, command, factor, done),
             State::Network(state) => state.arrive(now, command, factor, done),
+            State::Cached(state) => state.arrive(now, command, factor, done),
         }
     }
 
@@ -215,13 +263,16 @@ impl State {
     fn next_decision(&self) -> Option<u64> {
         match self {
             State::Hdd(state) => state.next_decision(),
+            State::Cached(state) => state.next_decision(),
             State::Flash(_) | State::Network(_) => None,
         }
     }
 
     fn decide(&mut self, now: u64, factor: u64, done: &mut Done) {
-        if let State::Hdd(state) = self {
-            state.decide(now, factor, done);
+        match self {
+            State::Hdd(state) => state.decide(now, factor, done),
+            State::Cached(state) => state.decide(now, factor, done),
+            State::Flash(_) | State::Network(_) => {}
         }
     }
 
@@ -230,6 +281,7 @@ impl State {
             State::Flash(state) => state.settle(),
             State::Hdd(state) => state.settle(),
             State::Network(state) => state.settle(),
+            State::Cached(state) => state.settle(),
         }
     }
 }
@@ -256,11 +308,7 @@ impl Timing {
     /// A device that shares the buses of its world.
     pub fn sharing(model: &Model, size: u64, seed: u64, buses: &mut Buses) -> Timing {
         let bus = model.bus().map(|(name, numbers)| buses.get(name, numbers));
-        let state = match *model.kind() {
-            Kind::Flash(m) => State::Flash(flash::State::new(m, seed)),
-            Kind::Hdd(m) => State::Hdd(Box::new(hdd::State::new(m, size))),
-            Kind::Network(m) => State::Network(network::State::new(m, seed)),
-        };
+        let state = State::new(model, size, seed);
         Timing { bus, coming: VecDeque::new(), state, done: Done::default(), factor: 1 }
     }
 
@@ -298,11 +346,7 @@ impl Timing {
         {
             self.step(at);
         }
-        let Reverse((at, _, id)) = *self.done.heap.peek()?;
-        (at <= now).then(|| {
-            self.done.heap.pop();
-            id
-        })
+        self.done.take(now).map(|(_, id)| id)
     }
 
     /// Nothing is under way any more, as after a reset.

@@ -4,6 +4,7 @@
 //!   a file     CPU - metadata read - data read - data written -,
 //!                                                              |-- with syncs: data, log, flush, superblock; wait
 //!                                                              '-- without: stays in memory, written back in windows
+//!   a package  (after so many files) steps of its state: CPU - a small file written - sync; with and without syncs of files
 //!   a commit   (every so many files, or when the window is full)
 //!              data, tree blocks, flush, superblock with force unit access
 //!
@@ -42,12 +43,20 @@ pub struct Files {
     pub cpu_ns: u64,
     /// A sync after each so many files; 0 is never.
     pub sync_every: u64,
+    /// Files that make up a package; 0 is no packages.
+    pub package_files: u64,
+    /// Steps of a package's state, each a file of 4 KiB that is written and synced.
+    pub package_syncs: u64,
+    /// CPU for each step.
+    pub package_cpu_ns: u64,
     /// Tree blocks that a sync writes: the log.
     pub sync_metadata_bytes: u64,
     /// Flush at each sync and commit, and the superblock after it.
     pub barriers: bool,
     /// Data that may be in memory, unwritten.
     pub write_back: u64,
+    /// Free space is in pieces: what goes out together begins anywhere, not behind what went out before.
+    pub scattered: bool,
     /// A commit after so many files; 0 is only at the end.
     pub commit_every: u64,
     /// Tree blocks that a commit writes for each file since the last.
@@ -72,9 +81,13 @@ impl Default for Files {
             metadata_reads: 1,
             cpu_ns: 100_000,
             sync_every: 1,
+            package_files: 0,
+            package_syncs: 0,
+            package_cpu_ns: 0,
             sync_metadata_bytes: 32 * KIB,
             barriers: true,
             write_back: 64 * MIB,
+            scattered: false,
             commit_every: 500,
             metadata_bytes: 16 * KIB,
             node: 16 * KIB,
@@ -125,11 +138,18 @@ impl Files {
                 self.barriers = number()? != 0;
                 return Ok(());
             }
+            "scattered" => {
+                self.scattered = number()? != 0;
+                return Ok(());
+            }
             "read_bytes" => &mut self.read_bytes,
             "random_reads" => &mut self.random_reads,
             "metadata_reads" => &mut self.metadata_reads,
             "cpu_ns" => &mut self.cpu_ns,
             "sync_every" => &mut self.sync_every,
+            "package_files" => &mut self.package_files,
+            "package_syncs" => &mut self.package_syncs,
+            "package_cpu_ns" => &mut self.package_cpu_ns,
             "sync_metadata_bytes" => &mut self.sync_metadata_bytes,
             "write_back" => &mut self.write_back,
             "commit_every" => &mut self.commit_every,
@@ -153,7 +173,9 @@ impl Files {
             return Err("there is a file at least, and sizes go from the smaller to the larger".into());
         }
         let largest = self.write_bytes.1.max(self.read_bytes).max(self.request).max(self.write_back);
-        if self.data_area < largest || self.metadata_area < self.node + 4 * KIB {
+        if self.data_area < largest
+            || self.metadata_area < self.node.max(self.sync_metadata_bytes) + self.node + 4 * KIB
+        {
             return Err("the area of the data holds the window of what is written back, and every file".into());
         }
         Ok(())
@@ -169,6 +191,9 @@ impl Files {
     }
 }
 
+/// Where the log begins: behind the superblock.
+const LOG: u64 = 4 * KIB;
+
 /// A run through the files.
 #[derive(Debug)]
 pub(super) struct FilesScript {
@@ -181,6 +206,7 @@ pub(super) struct FilesScript {
     /// Where data goes next, and where the package is read next.
     at: u64,
     read_at: u64,
+    log_at: u64,
     dirty: u64,
     since_commit: u64,
     since_sync: u64,
@@ -198,6 +224,7 @@ impl FilesScript {
             at: 0,
             // What is read was written long ago: elsewhere.
             read_at: knobs.data_area / 2,
+            log_at: LOG,
             dirty: 0,
             since_commit: 0,
             since_sync: 0,
@@ -246,8 +273,22 @@ impl FilesScript {
         if self.dirty >= knobs.write_back {
             self.write_back();
         }
+        if knobs.package_files > 0 && self.done.is_multiple_of(knobs.package_files) {
+            self.package();
+        }
         if knobs.commit_every > 0 && self.since_commit >= knobs.commit_every {
             self.commit();
+        }
+    }
+
+    /// The package manager writes down how far it is, step by step. What was unpacked before stays in memory.
+    fn package(&mut self) {
+        for _ in 0..self.knobs.package_syncs {
+            self.steps.push_back(Step::Compute(self.knobs.package_cpu_ns));
+            let asks = self.allocate(4 * KIB);
+            self.wait_for(asks);
+            self.log();
+            self.barrier();
         }
     }
 
@@ -276,11 +317,19 @@ impl FilesScript {
     /// What is in memory goes out. Nobody waits, except that what went before is there.
     fn write_back(&mut self) {
         let dirty = std::mem::take(&mut self.dirty);
-        let asks = pieces(&self.knobs, &mut self.at, dirty);
+        let asks = self.allocate(dirty);
         if !asks.is_empty() {
-            let asks = asks.into_iter().map(|(offset, len)| write(offset, len, Content::Data)).collect();
             self.steps.extend([Step::Wait, Step::Ask(asks)]);
         }
+    }
+
+    /// Writes of so many bytes of data to where there is room.
+    fn allocate(&mut self, bytes: u64) -> Vec<Ask> {
+        if self.knobs.scattered && bytes > 0 {
+            self.at = self.rng.below(self.knobs.data_area / (4 * KIB)) * 4 * KIB;
+        }
+        let pieces = pieces(&self.knobs, &mut self.at, bytes);
+        pieces.into_iter().map(|(offset, len)| write(offset, len, Content::Data)).collect()
     }
 
     /// The data, the log, and the barrier between them and the superblock.
@@ -288,13 +337,26 @@ impl FilesScript {
         self.since_sync = 0;
         self.write_back();
         self.steps.push_back(Step::Wait);
-        self.nodes(self.knobs.sync_metadata_bytes);
+        self.log();
         self.barrier();
+    }
+
+    /// The blocks of a sync: new ones, side by side, behind those of the sync before. A commit frees them all.
+    fn log(&mut self) {
+        let Files { node, metadata_area, sync_metadata_bytes, .. } = self.knobs;
+        let nodes = sync_metadata_bytes.div_ceil(node);
+        if self.log_at + nodes * node > metadata_area {
+            self.log_at = LOG;
+        }
+        let asks = (0..nodes).map(|i| write(self.log_at + i * node, node, Content::Metadata)).collect();
+        self.log_at += nodes * node;
+        self.wait_for(asks);
     }
 
     fn commit(&mut self) {
         self.write_back();
         self.steps.push_back(Step::Wait);
+        self.log_at = LOG;
         let files = std::mem::take(&mut self.since_commit);
         self.nodes(files * self.knobs.metadata_bytes);
         self.barrier();
@@ -383,6 +445,24 @@ mod tests {
         assert!(asked(&safe, is_data).len() > 10 * asked(&not, is_data).len());
         let syncs = |steps: &[Step]| asked(steps, |a| a.direction == Direction::Sync).len();
         assert_eq!((syncs(&safe), syncs(&not)), (2_000 + 4 + 1, 4 + 1), "each file, each 500 files, the end");
+    }
+
+    #[test]
+    fn a_package_syncs_its_state_with_and_without_syncs_of_files() {
+        let package = Files { files: 20, package_files: 5, package_syncs: 3, commit_every: 0, ..Files::default() };
+        let syncs = |sync_every| {
+            let steps = steps(&Files { sync_every, scattered: true, ..package.clone() });
+            asked(&steps, |a| a.direction == Direction::Sync).len()
+        };
+        assert_eq!((syncs(0), syncs(1)), (4 * 3 + 1, 20 + 4 * 3 + 1), "four packages, and the end");
+    }
+
+    #[test]
+    fn the_log_goes_on_from_sync_to_sync_until_a_commit() {
+        let files = Files { files: 3, metadata_reads: 0, commit_every: 2, metadata_bytes: 0, ..Files::default() };
+        let is_log = |a: &Ask| a.content == Content::Metadata && a.direction == Direction::Write && !a.fua;
+        let places: Vec<u64> = asked(&steps(&files), is_log).iter().map(|a| (a.offset - LOG) / files.node).collect();
+        assert_eq!(places, [0, 1, 2, 3, 0, 1]);
     }
 
     #[test]

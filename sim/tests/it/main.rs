@@ -15,6 +15,7 @@ mod scenarios;
 mod scrub;
 mod scrub_pages;
 mod scrub_place;
+mod ssd_metadata;
 
 use braid_sim::table::Lab;
 use braid_sim::{swarm, tables};

@@ -22,18 +22,17 @@
 //! shingled zones, power states. Firmware differs a lot in all of what the queue does; this is one that is easy to state.
 
 mod ahead;
-mod dirty;
 mod platter;
 
 use std::collections::VecDeque;
 
 use braid_core::request::DeviceOp;
 
+use super::dirty::Dirty;
 use super::numbers::{SECOND, numbers};
 use super::stage::kib;
 use super::{Command, Done};
 use ahead::{Ahead, Segments};
-use dirty::Dirty;
 use platter::Platter;
 
 const MS: u64 = 1_000_000;

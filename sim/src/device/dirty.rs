@@ -40,6 +40,11 @@ impl Dirty {
         self.ranges.range(place..).take(count).chain(below).map(|(&at, _)| at)
     }
 
+    /// The first range that starts there or later.
+    pub(super) fn at_or_after(&self, place: u64) -> Option<u64> {
+        self.ranges.range(place..).next().map(|(&at, _)| at)
+    }
+
     /// Takes at most `most` bytes off the start of a range; where they end.
     pub(super) fn take(&mut self, start: u64, most: u64) -> u64 {
         let Some(whole) = self.ranges.remove(&start) else { return start };
