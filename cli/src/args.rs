@@ -154,6 +154,9 @@ pub(crate) enum Command {
     /// The engine in virtual time, beside what was published
     #[command(subcommand)]
     Lab(LabCommand),
+    /// What clients ask, recorded and shown; a flight record, replayed
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// Completions for a shell
     Completions {
         /// bash, zsh, fish, elvish or powershell
@@ -601,6 +604,9 @@ pub(crate) struct DaemonArgs {
     /// $XDG_STATE_HOME/braid]
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
+    /// Record what comes into the engine of every pool, for braid trace replay: at most 1 GiB a pool, in DIR/POOL.flight
+    #[arg(long, value_name = "DIR")]
+    pub(crate) flight_record: Option<PathBuf>,
     /// Say more in the log: info, debug, or module=level,...
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log: String,
@@ -677,6 +683,37 @@ pub(crate) struct DemoArgs {
     /// How long each read policy is tried
     #[arg(long = "ms", default_value_t = 700, value_name = "MS")]
     pub(crate) milliseconds: u64,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TraceCommand {
+    /// Write down what clients ask, for lab what-if --trace
+    Record {
+        /// A volume, or a pool for all of its volumes
+        #[arg(value_name = "POOL[/VOL]")]
+        of: String,
+        /// The file to write
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+        /// How long
+        #[arg(long, value_name = "N", default_value_t = 10)]
+        seconds: u64,
+        /// Ends early when the file is so large
+        #[arg(long, value_name = "SIZE", default_value = "256M")]
+        max_size: String,
+    },
+    /// What is in a trace, of braid or of blkparse
+    Show {
+        /// The trace
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Give a flight record to a fresh engine; exit code 1 when its outputs differ
+    Replay {
+        /// What braid daemon --flight-record wrote
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -28,7 +28,7 @@ pub(crate) fn daemon(socket: Option<PathBuf>, args: &DaemonArgs) -> Outcome {
     // First the socket: a second daemon must not get as far as touching a disk.
     let mut passed = engine::passed()?;
     let bound = engine::bind(&mut passed, &path)?;
-    let service = engine::service(passed, bound.path(), args.state_dir.as_deref())?;
+    let service = engine::service(passed, bound.path(), args.state_dir.as_deref(), args.flight_record.as_deref())?;
     run(bound, service)?;
     Ok(0)
 }

@@ -194,7 +194,14 @@ fn reopen(dir: &Path) -> Result<PumpHandle, String> {
 
 fn options() -> Options {
     let boot = Uuid::default();
-    Options { reactor: Choice::Auto, memory: pump::MEMORY_MIN, boot, degraded: false, on_event: Box::new(|_| ()) }
+    Options {
+        reactor: Choice::Auto,
+        memory: pump::MEMORY_MIN,
+        boot,
+        degraded: false,
+        flight: None,
+        on_event: Box::new(|_| ()),
+    }
 }
 
 fn serve(pump: &Arc<PumpHandle>, shelf: &Arc<Shelf>, socket: &Path) -> Result<Acceptor, String> {

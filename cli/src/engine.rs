@@ -51,13 +51,19 @@ pub(crate) fn bind(passed: &mut Passed, path: &Path) -> Result<Bound, ApiError> 
 }
 
 /// The daemon, with the pools open that were open when it last ended; `state_dir` instead of the usual folder.
-pub(crate) fn service(passed: Passed, socket: &Path, state_dir: Option<&Path>) -> Result<Arc<dyn Service>, ApiError> {
+pub(crate) fn service(
+    passed: Passed,
+    socket: &Path,
+    state_dir: Option<&Path>,
+    flight_dir: Option<&Path>,
+) -> Result<Arc<dyn Service>, ApiError> {
     let mut config = DaemonConfig::beside(socket);
     if let Some(folder) = state_dir {
         config.state_dir = std::path::absolute(folder)
             .map_err(|e| ApiError::usage("daemon.bad_state_dir", format!("--state-dir {}: {e}", folder.display())))?;
     }
     pace::offer(models::paced);
+    config.flight_dir = flight_dir.map(Path::to_path_buf);
     let daemon = Daemon::new(config);
     for socket in passed.nbd {
         daemon.serve_activated_nbd(socket)?;

@@ -38,7 +38,6 @@ const NOT_YET: &[(&str, &str)] = &[
     ("sim", "the simulator on the command line"),
     ("snapshot", "snapshots"),
     ("top", "the live view"),
-    ("trace", "traces"),
     ("trim", "trimming devices"),
     ("upgrade", "upgrading the format"),
     ("wait", "waiting for jobs"),

@@ -143,6 +143,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Demo(args) => demo::demo(&args),
         Command::Tls(TlsCommand::Init { dir, names, force }) => tls::init(dir, &names, force, json),
         Command::Bench(args) => bench::bench(&args, json),
+        Command::Trace(command) => commands::trace::trace(cli.socket, json, &command),
         Command::Lab(LabCommand::WhatIf(args)) => lab::what_if::what_if(cli.socket, json, &args),
         Command::Lab(command) => lab::lab(&command, json),
         Command::Completions { shell } => manual::completions(shell),

@@ -16,6 +16,7 @@ pub mod content;
 pub mod control;
 pub mod device;
 mod engine;
+pub mod flight;
 pub mod meta;
 pub mod names;
 pub mod pool;

@@ -19,6 +19,7 @@
 mod calls;
 mod clients;
 mod disks;
+mod door;
 mod handle;
 mod inbox;
 mod load;
@@ -26,6 +27,7 @@ mod memory;
 mod open;
 mod stop;
 
+pub use door::{Noted, Taken};
 pub use handle::PumpHandle;
 pub use load::Load;
 pub use open::superblock_of;
@@ -35,7 +37,6 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant as Clock};
 
-use braid_core::Engine;
 use braid_core::control::{ControlError, Done};
 use braid_core::meta::format::NewPool;
 use braid_core::meta::superblock::Superblock;
@@ -46,6 +47,7 @@ use braid_core::units::{Instant, MIB, Uuid};
 use self::calls::{Due, FUSE};
 use self::clients::Client;
 use self::disks::Zeroing;
+use self::door::Door;
 #[cfg(feature = "fuse")]
 use self::inbox::Addressed;
 use self::inbox::Inbox;
@@ -79,6 +81,9 @@ pub struct Options {
     /// Open a pool without all of its members. The first write then sets the absent ones aside for good, so somebody
     /// has to want it.
     pub degraded: bool,
+    /// Everything that comes into the engine is recorded, from its opening on, in a file of at most so many bytes: for
+    /// a replay in the laboratory.
+    pub flight: Option<(std::path::PathBuf, u64)>,
     /// Called on the pump's thread; must not block.
     pub on_event: Box<dyn Fn(Event) + Send>,
 }
@@ -87,7 +92,7 @@ pub struct Options {
 pub const MEMORY_MIN: usize = 80 * MIB as usize;
 
 struct Pump {
-    engine: Engine,
+    engine: Door,
     // Before `buffers`: commands in flight may be writing to them until the reactor is gone.
     reactor: Reactor,
     buffers: Buffers,

@@ -51,8 +51,14 @@ pub(super) fn start(disks: &[String], data: Profile, size: u64) -> Result<(PumpH
         opened.push((DeviceId(i as u32 + 1), disk));
         sizes.push(facts.size);
     }
-    let options =
-        Options { reactor: Choice::Auto, memory: 128 << 20, boot: BOOT, degraded: false, on_event: Box::new(|_| ()) };
+    let options = Options {
+        reactor: Choice::Auto,
+        memory: 128 << 20,
+        boot: BOOT,
+        degraded: false,
+        flight: None,
+        on_event: Box::new(|_| ()),
+    };
     let pump = PumpHandle::start(options, opened, Setup::Create(new_pool(&sizes, data))).map_err(failed)?;
     let create = Command::CreateVolume { name: "v".into(), size, class: VolumeClass::Auto };
     match pump.control(create) {

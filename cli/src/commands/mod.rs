@@ -8,6 +8,7 @@ pub(crate) mod property;
 pub(crate) mod scrub;
 pub(crate) mod share;
 pub(crate) mod status;
+pub(crate) mod trace;
 pub(crate) mod volume;
 pub(crate) mod why;
 

@@ -12,6 +12,7 @@ mod see;
 mod tidy;
 #[path = "../../../host/tests/it/tools.rs"]
 mod tools;
+mod what_if;
 
 use braid_host::control::api::PoolState;
 use braid_host::control::service::ROUTES;

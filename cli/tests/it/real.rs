@@ -26,11 +26,14 @@ pub(crate) struct Real {
     child: Option<Child>,
     /// For `--state-dir`, below the folder; else `state` by the environment.
     pub(crate) state_dir: Option<String>,
+    /// Further words for `braid daemon`.
+    pub(crate) flags: Vec<String>,
 }
 
 impl Real {
     pub(crate) fn start() -> Real {
-        let mut real = Real { dir: tempfile::tempdir().expect("tempdir"), child: None, state_dir: None };
+        let mut real =
+            Real { dir: tempfile::tempdir().expect("tempdir"), child: None, state_dir: None, flags: Vec::new() };
         fs::create_dir(real.path("run")).expect("mkdir");
         real.restart();
         real
@@ -65,7 +68,7 @@ impl Real {
         if let Some(folder) = &self.state_dir {
             command.arg("--state-dir").arg(self.path(folder));
         }
-        command.stdout(Stdio::null()).stderr(log);
+        command.args(&self.flags).stdout(Stdio::null()).stderr(log);
         self.child = Some(command.spawn().expect("the daemon starts"));
         let begin = Instant::now();
         while std::os::unix::net::UnixStream::connect(self.socket()).is_err() {

@@ -14,3 +14,4 @@ pub mod scrub;
 pub mod server;
 pub mod service;
 pub mod size;
+pub mod trace;

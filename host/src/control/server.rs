@@ -28,6 +28,7 @@
 //! | `shares` | `ListShares` | `[ShareInfo]` | what is served |
 //! | `scrub` | `Scrub` | `Change` | start, pause, resume, cancel or limit a scrub |
 //! | `scrub.status` | `ScrubStatus` | `[ScrubInfo]` | how far it is, what it found |
+//! | `trace` | `TakeTrace` | `TracePart` | what clients asked since the last question |
 //! | `events` | `ListEvents` | `[EventInfo]` | what happened |
 //!
 //! A query is taken for an object when there is no body: `GET /v1/iostat?pool=tank&histograms=true`.
@@ -247,6 +248,7 @@ fn router(service: Shared) -> Router {
         .add::<ListShares>(look::<ListShares>)
         .add::<Scrub>(change::<Scrub>)
         .add::<ScrubStatus>(look::<ScrubStatus>)
+        .add::<TakeTrace>(change::<TakeTrace>)
         .add::<ListEvents>(look::<ListEvents>)
         .route("/metrics", get(metrics))
         .fallback(async || {

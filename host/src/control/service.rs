@@ -70,6 +70,11 @@ pub trait Service: Send + Sync + 'static {
     /// The last scrub of a pool, or of all.
     fn scrub_status(&self, request: ScrubStatus) -> Result<Vec<ScrubInfo>, ApiError>;
 
+    /// What clients asked since the last question.
+    fn trace(&self, _request: TakeTrace) -> Result<TracePart, ApiError> {
+        Err(ApiError::not_yet("trace"))
+    }
+
     /// What happened, oldest first.
     fn events(&self, request: ListEvents) -> Result<Vec<EventInfo>, ApiError>;
 
@@ -132,5 +137,6 @@ calls! {
     "shares" shares ListShares -> Vec<ShareInfo>;
     "scrub" scrub Scrub -> Change;
     "scrub.status" scrub_status ScrubStatus -> Vec<ScrubInfo>;
+    "trace" trace TakeTrace -> TracePart;
     "events" events ListEvents -> Vec<EventInfo>;
 }

@@ -38,6 +38,7 @@ mod properties;
 mod scrub;
 mod shares;
 mod stats;
+mod trace;
 mod unopened;
 mod views;
 mod volumes;
@@ -83,6 +84,8 @@ pub struct DaemonConfig {
     pub memory: usize,
     /// Past the page cache where the file system can.
     pub direct: bool,
+    /// Folder for flight records of every pool that is opened; none is made without it.
+    pub flight_dir: Option<PathBuf>,
 }
 
 impl DaemonConfig {
@@ -104,6 +107,7 @@ impl DaemonConfig {
             reactor: Choice::Auto,
             memory: MEMORY_DEFAULT,
             direct: true,
+            flight_dir: None,
         }
     }
 }
@@ -384,6 +388,10 @@ impl Service for Daemon {
     }
     fn scrub_status(&self, request: ScrubStatus) -> Result<Vec<ScrubInfo>, ApiError> {
         self.view(request.pool.as_ref(), scrub::info)
+    }
+
+    fn trace(&self, request: TakeTrace) -> Result<TracePart, ApiError> {
+        self.take_trace(&request)
     }
 
     fn events(&self, request: ListEvents) -> Result<Vec<EventInfo>, ApiError> {

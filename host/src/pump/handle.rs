@@ -8,10 +8,10 @@ use std::time::Duration;
 use braid_core::Engine;
 use braid_core::control::{Command, ControlError, Done, ErrorKind};
 use braid_core::report::PoolReport;
-use braid_core::units::DeviceId;
+use braid_core::units::{DeviceId, VolumeId};
 
 use super::inbox::{Inbox, Message};
-use super::{Load, Options, Pump, Setup};
+use super::{Load, Options, Pump, Setup, Taken};
 use crate::backend::Disk;
 use crate::nbd::Handover;
 
@@ -113,6 +113,12 @@ impl PumpHandle {
         let (tell, told) = channel();
         self.inbox.send(Message::Load(load, tell));
         told.recv().map_err(|_| ControlError::new(ErrorKind::Io, "the pool has been closed"))
+    }
+
+    /// What clients asked since the last look, of one volume or of all; the first look begins, and the one that ends is the
+    /// last.
+    pub fn take_tape(&self, volume: Option<VolumeId>, ends: bool) -> Result<Taken, ControlError> {
+        self.ask(|tell| Message::Tape(volume, ends, tell))
     }
 
     /// Members that were not there when the pool was opened.

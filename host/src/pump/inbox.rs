@@ -7,8 +7,9 @@ use std::time::Instant as Clock;
 use braid_core::Engine;
 use braid_core::control::{Command, ControlError, Done};
 use braid_core::request::Input;
+use braid_core::units::VolumeId;
 
-use super::{Load, Pump};
+use super::{Load, Pump, Taken};
 use crate::nbd::Handover;
 use crate::reactor::Waker;
 
@@ -51,6 +52,8 @@ pub(super) enum Message {
     #[cfg(feature = "fuse")]
     Call(Addressed),
     Load(Box<dyn Load>, Sender<Box<dyn Load>>),
+    /// What was noted of requests, of a volume or of all, and whether that is enough.
+    Tape(Option<VolumeId>, bool, Sender<Taken>),
     Stop,
 }
 
@@ -79,6 +82,10 @@ impl Pump {
                     self.thirsty_calls.push_back(call);
                 }
                 Message::Load(load, tell) => self.start_load(load, tell),
+                Message::Tape(volume, ends, tell) => {
+                    let now = self.now();
+                    drop(tell.send(self.engine.look_at_tape(now, volume, ends)));
+                }
                 Message::Stop => {
                     self.stopping.get_or_insert_with(Clock::now);
                     self.hang_up(|_| true);

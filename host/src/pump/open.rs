@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant as Clock;
 
+use braid_core::flight::Entry;
 use braid_core::meta::assembly::{Assembly, MetaRead, Step};
 use braid_core::meta::format::{self, NewPool, Place};
 use braid_core::meta::superblock::{self, Superblock};
@@ -11,6 +12,7 @@ use braid_core::units::{DeviceId, Instant, Uuid};
 use braid_core::{DeviceState, Engine};
 
 use super::disks::WASTE;
+use super::door::{Door, Flight};
 use super::handle::Opened;
 use super::inbox::Inbox;
 use super::{ARENA, MEMORY_MIN, Options, Pump, Setup};
@@ -36,6 +38,15 @@ impl Pump {
             Setup::Import(found) => (found, Vec::new()),
             Setup::Create(new) => create(&mut reactor, &table, &new)?,
         };
+        // A pool is opened with or without its record.
+        let made = options.flight.as_ref().map(|(path, max)| Flight::new(path, *max)).transpose();
+        let mut flight = made.unwrap_or_else(|why| {
+            tracing::warn!("{why}");
+            None
+        });
+        let mut note = |entry: Entry| flight.iter_mut().for_each(|flight| flight.note(&entry));
+        note(Entry::Boot(options.boot));
+        found.iter().for_each(|superblock| note(Entry::Superblock(superblock.encode())));
         let mut assembly = Assembly::new(found, options.boot)?;
         let opened = loop {
             match assembly.step() {
@@ -48,6 +59,7 @@ impl Pump {
                             Some(bytes) => Ok(bytes),
                             None => read_back(&mut reactor, &table, read),
                         };
+                        note(Entry::Read(read, result.clone()));
                         assembly.supply(read, result);
                     }
                 }
@@ -74,7 +86,9 @@ impl Pump {
             reactor: reactor.engine().to_owned(),
         };
         let started = Clock::now();
-        let engine = Engine::new(*opened, Instant(0), options.boot, Uuid(uuid::Uuid::new_v4().into_bytes()));
+        let opening = Uuid(uuid::Uuid::new_v4().into_bytes());
+        note(Entry::Open(opening));
+        let engine = Door::new(Engine::new(*opened, Instant(0), options.boot, opening), flight);
         let inbox = Inbox { messages: Some(Vec::new()).into(), waker: reactor.waker() };
         let pump = Pump {
             engine,

@@ -26,7 +26,7 @@ use crate::nbd::world::{eventually, export};
 const BOOT: Uuid = Uuid([9; 16]);
 
 pub(crate) fn options(reactor: Choice) -> Options {
-    Options { reactor, memory: 128 << 20, boot: BOOT, degraded: false, on_event: Box::new(|_| ()) }
+    Options { reactor, memory: 128 << 20, boot: BOOT, degraded: false, flight: None, on_event: Box::new(|_| ()) }
 }
 
 pub(crate) fn disk(path: &Path, create_size: Option<u64>) -> Disk {

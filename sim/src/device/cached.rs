@@ -89,7 +89,7 @@ impl State {
                 self.dirty.add(offset, offset + len);
                 if op == (DeviceOp::Write { fua: true }) {
                     self.flushes.insert(id, 1);
-                    self.to_front(now, DeviceOp::Write { fua: false }, (offset, len), Step::Payload(id), factor);
+                    self.send_front(now, DeviceOp::Write { fua: false }, (offset, len), Step::Payload(id), factor);
                 } else {
                     self.front.arrive(now, command, factor, done);
                 }
@@ -100,7 +100,7 @@ impl State {
                 self.flushes.insert(id, 1 + u32::from(passes));
                 self.write_journal(now, id, factor);
                 if passes {
-                    self.to_back(now, DeviceOp::Flush, (0, 0), Step::Flush(id), factor);
+                    self.send_back(now, DeviceOp::Flush, (0, 0), Step::Flush(id), factor);
                 }
             }
         }
@@ -117,7 +117,7 @@ impl State {
         while let Some((at, inner)) = self.inner.take(now) {
             match self.steps.remove(&inner).expect("every inner command has a purpose") {
                 Step::Payload(id) => self.write_journal(at, id, factor),
-                Step::Journal(id) => self.to_front(at, DeviceOp::Flush, (0, 0), Step::Flush(id), factor),
+                Step::Journal(id) => self.send_front(at, DeviceOp::Flush, (0, 0), Step::Flush(id), factor),
                 Step::Flush(id) => self.flushed(at, id, done),
                 Step::Back => {
                     self.going_back -= 1;
@@ -149,7 +149,7 @@ impl State {
     fn write_journal(&mut self, now: u64, id: u32, factor: u64) {
         self.journal += JOURNAL;
         let place = (self.journal, JOURNAL);
-        self.to_front(now, DeviceOp::Write { fua: false }, place, Step::Journal(id), factor);
+        self.send_front(now, DeviceOp::Write { fua: false }, place, Step::Journal(id), factor);
     }
 
     /// The next ranges by place, once round and on, while there is more than there may be.
@@ -160,16 +160,16 @@ impl State {
             self.sweep = end;
             self.going_back += 1;
             let write = DeviceOp::Write { fua: false };
-            self.to_back(now, write, (start, end - start), Step::Back, factor);
+            self.send_back(now, write, (start, end - start), Step::Back, factor);
         }
     }
 
-    fn to_front(&mut self, now: u64, op: DeviceOp, (offset, len): (u64, u64), step: Step, factor: u64) {
+    fn send_front(&mut self, now: u64, op: DeviceOp, (offset, len): (u64, u64), step: Step, factor: u64) {
         let id = self.step(step);
         self.front.arrive(now, &Command { id, op, offset, len }, factor, &mut self.inner);
     }
 
-    fn to_back(&mut self, now: u64, op: DeviceOp, (offset, len): (u64, u64), step: Step, factor: u64) {
+    fn send_back(&mut self, now: u64, op: DeviceOp, (offset, len): (u64, u64), step: Step, factor: u64) {
         let id = self.step(step);
         self.back.arrive(now, &Command { id, op, offset, len }, factor, &mut self.inner);
     }

@@ -14,6 +14,7 @@
 mod client;
 pub mod files;
 pub mod fio;
+pub mod flight;
 pub mod job;
 pub mod latency;
 pub mod outcome;

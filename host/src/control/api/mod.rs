@@ -24,6 +24,7 @@ mod stats;
 mod volumes;
 
 pub use super::scrub::*;
+pub use super::trace::*;
 pub use devices::*;
 pub use events::*;
 pub use pools::*;

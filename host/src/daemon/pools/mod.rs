@@ -21,6 +21,9 @@ use super::{Daemon, OpenPool};
 use crate::backend::{Disk, DiskSpec, Facts};
 use crate::pump::{self, PumpHandle, Setup};
 
+/// Bytes of a flight record: hours of a light load, minutes of a heavy one.
+const FLIGHT_MAX: u64 = 1 << 30;
+
 /// A device that was claimed.
 struct Claimed {
     spec: DiskSpec,
@@ -41,6 +44,14 @@ fn kept_on(name: &str) -> Option<PathBuf> {
 }
 
 impl Daemon {
+    /// Where the inputs of this opening are recorded, if they are: an older record of the pool is kept once.
+    fn flight_of(&self, name: &str) -> Option<(PathBuf, u64)> {
+        let path = self.config.flight_dir.as_ref()?.join(format!("{name}.flight"));
+        // Without an older one there is nothing to keep; whatever else is wrong shows when the new one is made.
+        let _ = std::fs::rename(&path, path.with_extension("flight.old"));
+        Some((path, FLIGHT_MAX))
+    }
+
     /// Starts the pump and puts the pool on the list; remembers it.
     fn open_pool(
         &self,
@@ -69,6 +80,7 @@ impl Daemon {
             memory: self.config.memory,
             boot: self.boot,
             degraded,
+            flight: self.flight_of(name),
             on_event: Box::new(move |event| narrator.tell(&events, &event)),
         };
         let pump = PumpHandle::start(options, disks, setup)?;

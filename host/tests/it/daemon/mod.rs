@@ -35,6 +35,7 @@ impl World {
     fn start(&mut self) {
         self.daemon = None;
         self.daemon = Some(Daemon::new(DaemonConfig {
+            flight_dir: None,
             runtime_dir: self.path("run"),
             state_dir: self.path("state"),
             reactor: Choice::Auto,
