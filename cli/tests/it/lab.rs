@@ -1,0 +1,56 @@
+//! `braid lab` and the documents it writes into: tables are fresh, and a stale one is noticed.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+struct Check {
+    code: Option<i32>,
+    out: String,
+}
+
+/// `lab check` of these tables against a document.
+fn check(tables: &[&str], document: &Path) -> Check {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
+    let run = command.args(["lab", "check"]).args(tables).arg("--docs").arg(document).output().expect("braid runs");
+    assert!(run.stderr.is_empty(), "{}", String::from_utf8_lossy(&run.stderr));
+    Check { code: run.status.code(), out: String::from_utf8_lossy(&run.stdout).into_owned() }
+}
+
+const STALE: &str = "shows other numbers; bring it up to date: braid lab all --docs";
+
+#[test]
+fn published_tables_in_the_documents_are_fresh() {
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/policies.md");
+    let text = fs::read_to_string(&document).expect("the document");
+    for table in braid_sim::tables::ALL {
+        assert!(text.contains(&format!("<!-- lab {} -->", table.name)), "{} is not in the document", table.name);
+    }
+    let check = check(&[], &document);
+    assert!(!check.out.contains(STALE), "{}", check.out);
+}
+
+#[test]
+fn a_stale_number_is_noticed_and_only_misses_are_shown() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let document = folder.path().join("page.md");
+    fs::write(&document, "a\n<!-- lab dm-stripe -->\n<!-- end -->\nz\n").expect("a page");
+    let before = check(&["dm-stripe"], &document);
+    assert!(before.code == Some(1) && before.out.contains(STALE), "{}", before.out);
+    let page = document.display().to_string();
+    let out = folder.path().join("out").display().to_string();
+    let run = Command::new(env!("CARGO_BIN_EXE_braid"))
+        .args(["lab", "run", "dm-stripe", "--docs", &page, "-o", &out])
+        .output()
+        .expect("braid runs");
+    assert!(run.status.success() && String::from_utf8_lossy(&run.stdout).contains("28 of 28 hold"));
+    for (file, part) in [("dm-stripe.csv", "1048592,1048592,0.00"), ("report.html", "<svg")] {
+        assert!(fs::read_to_string(Path::new(&out).join(file)).expect(file).contains(part), "{file}");
+    }
+    let fresh = check(&["dm-stripe"], &document);
+    assert!(fresh.code == Some(0) && !fresh.out.contains(STALE), "{}", fresh.out);
+    let text = fs::read_to_string(&document).expect("the page");
+    assert!(text.starts_with("a\n") && text.ends_with("<!-- end -->\nz\n"));
+    fs::write(&document, text.replacen("1048592", "1048593", 1)).expect("a page");
+    assert_eq!(check(&["dm-stripe"], &document).code, Some(1));
+}
