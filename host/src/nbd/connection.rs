@@ -12,10 +12,10 @@
 //! Full is an ordinary day. When a slot, payload memory or room for replies is missing, the rest of the input stays
 //! where it is, nothing more is read, and [`Connection::stalled`] says so until [`Connection::readable`] gets through.
 //! The pump tries again when something was answered, sent or freed, and not before: a socket event will not come. Its
-//! buffers must be able to hold one request of [`PAYLOAD_MAX`] and a block, or that request waits for ever.
+//! buffers must be able to hold one request of `PAYLOAD_MAX` and a block, or that request waits for ever.
 //!
 //! The life of a payload buffer: taken when the first byte of a write is here (or when a read is submitted), with
-//! the engine until its [`Reply`], then with the socket until the last byte is sent. A client that goes away changes
+//! the engine until its `Reply`, then with the socket until the last byte is sent. A client that goes away changes
 //! nothing about the middle part: the connection is [`closed`](Connection::closed) only when the engine has answered
 //! everything.
 //!

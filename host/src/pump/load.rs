@@ -24,7 +24,7 @@ pub trait Load: Send + std::any::Any {
 }
 
 impl dyn Load {
-    /// To get back what was handed to [`PumpHandle::load`].
+    /// To get back what was handed to `PumpHandle::load`.
     pub fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
         self
     }

@@ -178,7 +178,7 @@ pub enum Verb {
 }
 
 impl Ask {
-    /// What a client of the [workload](crate::workload) asks.
+    /// What a client of the [`workload`] asks.
     pub fn new(client: u32, depth: usize, slot: u32, ask: workload::Ask) -> Ask {
         let (op, fua, no_hole) = match ask.op {
             Op::Read => (Verb::Read, false, false),

@@ -55,7 +55,7 @@ impl Connection {
         }
     }
 
-    /// Queues the answer to [`Action::BlockStatus`]: extents from its offset on. Empty is "cannot tell".
+    /// Queues the answer to `Action::BlockStatus`: extents from its offset on. Empty is "cannot tell".
     pub fn block_status(&mut self, tag: u64, extents: &[Extent]) {
         let Some((slot, header, _)) = self.answered(tag) else { return };
         self.release(slot);

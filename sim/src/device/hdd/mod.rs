@@ -6,7 +6,7 @@
 //!                 '--> head: the next of a stream; who has waited too long; the nearest --> seek, turn, transfer --> done
 //! ```
 //!
-//! * Positioning: a [seek curve](platter), the angle of the platter at that very moment, transfer by zone.
+//! * Positioning: a seek curve (`platter.rs`), the angle of the platter at that very moment, transfer by zone.
 //! * Queue: of the `queue_depth` oldest commands the head takes the one it can begin with soonest.
 //! * Streams: after each read the head reads on, up to `read_ahead_kib`, until something else needs it. A read that goes on
 //!   where the last one ended makes a stream, and then nothing else gets the head before the read-ahead is full: so even
