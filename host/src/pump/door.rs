@@ -14,6 +14,7 @@ use std::io::Write;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
 
 use braid_core::Engine;
 use braid_core::flight::{Digest, Entry, MAGIC};
@@ -136,14 +137,15 @@ impl Tape {
 /// A flight record under way. Its file is written by a thread of its own.
 pub(super) struct Flight {
     part: Vec<u8>,
-    writer: SyncSender<Vec<u8>>,
+    /// To the thread that writes; none once the record has ended.
+    writer: Option<SyncSender<Vec<u8>>>,
+    thread: Option<JoinHandle<()>>,
     digest: Digest,
     /// Outputs of one moment that are not in the record yet.
     took: (Instant, u32),
     left: u64,
     /// Nobody waits for the engine: it is being opened, or has ended.
     may_wait: bool,
-    ended: bool,
 }
 
 impl Flight {
@@ -161,13 +163,13 @@ impl Flight {
             }
         };
         let thread = std::thread::Builder::new().name("flight".into()).spawn(write);
-        thread.map_err(|e| format!("no thread for a flight record: {e}"))?;
+        let thread = Some(thread.map_err(|e| format!("no thread for a flight record: {e}"))?);
         let (part, digest, took) = (MAGIC.to_vec(), Digest::default(), (Instant(0), 0));
-        Ok(Flight { part, writer, digest, took, left: bytes_max, may_wait: true, ended: false })
+        Ok(Flight { part, writer: Some(writer), thread, digest, took, left: bytes_max, may_wait: true })
     }
 
     pub(super) fn note(&mut self, entry: &Entry) {
-        if self.ended {
+        if self.writer.is_none() {
             return;
         }
         entry.encode(&mut self.part);
@@ -178,14 +180,14 @@ impl Flight {
 
     fn handled(&mut self, now: Instant, input: &Input) {
         self.may_wait = false;
-        if !self.ended {
+        if self.writer.is_some() {
             self.polled();
             self.note(&Entry::Handle(now, input.clone()));
         }
     }
 
     fn took(&mut self, now: Instant, output: &Output) {
-        if self.ended {
+        if self.writer.is_none() {
             return;
         }
         if self.took.0 != now || self.took.1 == u32::MAX {
@@ -214,26 +216,31 @@ impl Flight {
         Entry::End(self.digest.outputs, self.digest.hash).encode(&mut self.part);
         let part = std::mem::take(&mut self.part);
         let len = part.len() as u64;
-        let sent = match self.may_wait {
+        let sent = self.writer.as_ref().is_some_and(|writer| match self.may_wait {
             _ if len > self.left => false,
-            true => self.writer.send(part).is_ok(),
-            false => self.writer.try_send(part).is_ok(),
-        };
+            true => writer.send(part).is_ok(),
+            false => writer.try_send(part).is_ok(),
+        });
         if !sent {
             tracing::warn!("a flight record ends here: it is full, or the disk it goes to is too slow");
-            self.ended = true;
+            self.writer = None;
             return;
         }
         self.left -= len;
     }
 }
 
+/// The file is whole when the pool is closed.
 impl Drop for Flight {
     fn drop(&mut self) {
-        if self.ended {
-            return;
-        }
         self.may_wait = true;
-        self.send();
+        if self.writer.is_some() {
+            self.send();
+        }
+        self.writer = None;
+        if let Some(thread) = self.thread.take() {
+            // A writer that panicked has said so; the record ends where it did.
+            let _ = thread.join();
+        }
     }
 }
