@@ -140,7 +140,12 @@ impl Iterator for Entries<'_> {
     type Item = Result<Entry, Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        (!self.0.is_empty()).then(|| self.entry())
+        let entry = (!self.0.is_empty()).then(|| self.entry())?;
+        if entry.is_err() {
+            // What follows is no entry, whatever it looks like.
+            self.0 = Reader::new(&[]);
+        }
+        Some(entry)
     }
 }
 
