@@ -260,11 +260,10 @@ impl Scenario {
 
     /// As text: JSON, a step a line.
     pub fn to_text(&self) -> String {
-        let one = |value: &dyn erased::Json| value.json();
         let mut lives = Vec::new();
         for life in &self.lives {
-            let steps: Vec<String> = life.steps.iter().map(|step| format!("      {}", one(step))).collect();
-            let faults: Vec<String> = life.faults.iter().map(|fault| format!("\n      {}", one(fault))).collect();
+            let steps: Vec<String> = life.steps.iter().map(|step| format!("      {}", json(step))).collect();
+            let faults: Vec<String> = life.faults.iter().map(|fault| format!("\n      {}", json(fault))).collect();
             lives.push(format!(
                 "    {{ \"mended\": {}, \"faults\": [{}],\n      \"steps\": [\n{}\n      ],\n      \
                  \"rests\": {}, \"scrubs\": {}, \"crash\": {} }}",
@@ -273,20 +272,20 @@ impl Scenario {
                 steps.join(",\n"),
                 life.rests,
                 life.scrubs,
-                one(&life.crash)
+                json(&life.crash)
             ));
         }
-        let devices: Vec<String> = self.devices.iter().map(|d| format!("    {}", one(d))).collect();
-        let sabotage = self.sabotage.map_or(String::new(), |s| format!("  \"sabotage\": {},\n", one(&s)));
+        let devices: Vec<String> = self.devices.iter().map(|d| format!("    {}", json(d))).collect();
+        let sabotage = self.sabotage.map_or(String::new(), |s| format!("  \"sabotage\": {},\n", json(&s)));
         format!(
             "{{\n  \"seed\": {}, \"data\": {}, \"metadata\": {}, \"no_merge\": {},\n  \"devices\": [\n{}\n  ],\n  \
              \"set\": {},\n{sabotage}  \"lives\": [\n{}\n  ]\n}}\n",
             self.seed,
-            one(&self.data),
-            one(&self.metadata),
+            json(&self.data),
+            json(&self.metadata),
             self.no_merge,
             devices.join(",\n"),
-            one(&self.set),
+            json(&self.set),
             lives.join(",\n")
         )
     }
@@ -298,16 +297,6 @@ impl Scenario {
 }
 
 /// Any value as a line of JSON.
-mod erased {
-    use serde::Serialize;
-
-    pub(super) trait Json {
-        fn json(&self) -> String;
-    }
-
-    impl<T: Serialize> Json for T {
-        fn json(&self) -> String {
-            serde_json::to_string(self).expect("plain values have a form in JSON")
-        }
-    }
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("plain values have a form in JSON")
 }
