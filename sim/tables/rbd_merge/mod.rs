@@ -17,8 +17,8 @@
 //! number nearest to what all three say; it is the same for all of them.
 //!
 //! The published schedulers merge as a kernel does, with its 3 ms in which a refused queue is left alone (see
-//! `core/src/queue/blk_mq`). Nothing else makes mqd-2 merge more than mqd-1 and yet be no faster: 48 commands are there
-//! at a time instead of 64.
+//! `core/src/queue/blk_mq`). That is how mqd-2 merges more than mqd-1 and yet is no faster: 46 commands are there at a
+//! time instead of 64.
 
 mod one_node;
 
@@ -128,7 +128,7 @@ fn run(lab: &Lab, seed: u64) -> Sheet {
          pass while the driver runs dry. Requests wait longer, and fewer commands are under way.",
     );
     sheet
-        .note("The models were fitted to the speeds of rows 3 to 6; rows 1 and 2, and all that merged, are predicted.");
+        .note("The models were fitted to the speeds of rows 3 to 6; rows 1 and 2 are predicted, and what merged but for its window.");
     sheet.note(
         "braid beside batches of 1024, one submit each: its budget halves the limit only for a gain of a sixteenth, and the \
          last 6 % are less; the first seconds go to the search.",
