@@ -13,7 +13,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::blk_mq;
+use super::blk_mq::{self, Rerun};
 use super::budget::{BusyThreshold, wait_ns_of};
 use super::limits::{Generation, QueueSettings};
 use super::merge::{Bounds, Variant};
@@ -23,8 +23,8 @@ use crate::units::{BLOCK, MIB};
 pub type Overrides = BTreeMap<String, String>;
 
 /// Names that belong to the queue as a whole; those of [`limits`](super::limits::NAMES) follow them.
-pub const OWN_NAMES: [&str; 7] =
-    ["scheduler", "queue_depth", "nr_requests", "budget", "budget_wait", "max_request", "boundary"];
+pub const OWN_NAMES: [&str; 8] =
+    ["scheduler", "queue_depth", "nr_requests", "budget", "budget_rerun", "budget_wait", "max_request", "boundary"];
 
 /// Most commands in flight: what the limits of the classes allow too.
 const DEPTH_MAX: u32 = 65_536;
@@ -109,6 +109,8 @@ pub struct Config {
     pub nr_requests: Option<u32>,
     /// Which budget.
     pub budget: BudgetName,
+    /// When a completion sends what a budget has held, for the blk-mq schedulers; the others always do.
+    pub rerun: Rerun,
     /// Longest extra wait that `budget=auto` causes.
     pub budget_wait_ns: u64,
     /// Bytes that a joined command may have.
@@ -172,6 +174,7 @@ impl Config {
             queue_depth: blk_mq.queue_depth,
             nr_requests: blk_mq.nr_requests,
             budget: if scheduler == SchedulerName::Braid { BudgetName::Auto } else { BudgetName::Off },
+            rerun: blk_mq.rerun,
             budget_wait_ns: wait_ns_of(class, rotational),
             max_request: if published { blk_mq.bounds.max_bytes } else { REQUEST_MAX },
             boundary: if published { blk_mq.bounds.boundary } else { 0 },
@@ -205,6 +208,13 @@ impl Config {
                     return Err(format!("scheduler {name} as it was published has no budget={value}; braid has it"));
                 }
             }
+            "budget_rerun" => {
+                self.rerun = match value {
+                    "completion" => Rerun::Completion,
+                    "restart" => Rerun::Restart,
+                    _ => return Err(format!("budget_rerun is completion or restart, not {value:?}")),
+                };
+            }
             "budget_wait" => {
                 self.budget_wait_ns = super::limits::parse_ns(value)
                     .filter(|ns| *ns <= WAIT_NS_MAX)
@@ -228,6 +238,10 @@ impl Config {
                 BudgetName::Off => "off".into(),
                 BudgetName::Fixed(n) => n.to_string(),
                 BudgetName::Auto => "auto".into(),
+            },
+            "budget_rerun" => match self.rerun {
+                Rerun::Completion => "completion".into(),
+                Rerun::Restart => "restart".into(),
             },
             "budget_wait" => super::limits::show_ns(self.budget_wait_ns),
             "max_request" => super::limits::show_bytes(self.max_request),
@@ -266,6 +280,7 @@ impl Config {
             queue_depth: self.queue_depth,
             nr_requests: self.nr_requests,
             budget: BusyThreshold::new(threshold).unwrap_or_default(),
+            rerun: self.rerun,
             bounds: self.bounds(),
             variant: Variant::BlkMq,
             ..blk_mq::Config::default()
@@ -383,6 +398,7 @@ mod tests {
             ("queue_depth", "0"),
             ("queue_depth", "65537"),
             ("nr_requests", ""),
+            ("budget_rerun", "never"),
             ("budget_wait", "1s"),
             ("budget_wait", "soon"),
             ("max_request", "1000"),

@@ -57,7 +57,7 @@ const POSTED: [Posted; 4] = [
     },
     Posted {
         name: "mq-deadline, busy_threshold=64",
-        settings: &[("scheduler", "deadline"), ("budget", "64")],
+        settings: &[("scheduler", "deadline"), ("budget", "64"), ("budget_rerun", "restart")],
         iops: 16_900.0,
         merged: 103_374.0,
     },
@@ -69,7 +69,7 @@ const POSTED: [Posted; 4] = [
     },
     Posted {
         name: "none, busy_threshold=64",
-        settings: &[("scheduler", "none"), ("budget", "64")],
+        settings: &[("scheduler", "none"), ("budget", "64"), ("budget_rerun", "restart")],
         iops: 18_314.0,
         merged: 100_099.0,
     },

@@ -21,11 +21,12 @@
 //! * The stage below the budget (`driver`) takes what it is given unless it was told a limit
 //!   ([`Queue::set_driver_room`]).
 //!
-//! What looks like a mistake here and is not: a completion runs the queue only if a run has found something in the
-//! residual since. The budget was made for SCSI, whose driver runs the queue itself when a command comes back; the rbd
-//! patch only counts. So after a refusal that left the residual empty, what completes makes room and nobody takes it:
-//! the driver runs dry until somebody submits what cannot merge, or for the 3 ms of the timer. That is where the
-//! published runs with a budget have their merges from, and why these bring less than they could.
+//! Whether a completion runs the queue is [`Rerun`]. The budget was made for SCSI, whose driver runs the queue itself
+//! when a command comes back; the rbd patch only counts, and what is left is a flag that a run sets when it finds a
+//! residual. So after a refusal that left the residual empty, what completes makes room and nobody takes it: the driver
+//! runs dry until somebody submits what cannot merge, or for the 3 ms of the timer. That is where the posted runs with a
+//! budget have their merges from, and why these bring less than they could. [`Rerun::Restart`] replays it; the default
+//! is what the budget was meant to do.
 //!
 //! | file | part |
 //! |---|---|
@@ -72,6 +73,17 @@ pub enum Scheduler {
     Deadline,
 }
 
+/// When a completion sends what the budget has held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rerun {
+    /// Always, as SCSI drivers do; the timer is the safety net.
+    #[default]
+    Completion,
+    /// If a run has found something in the residual since the last one (the kernel's flag `SCHED_RESTART`); else what is
+    /// held waits for the timer. What the posted patch did to rbd.
+    Restart,
+}
+
 /// Everything that can be set.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -84,6 +96,8 @@ pub struct Config {
     pub nr_requests: Option<u32>,
     /// The budget; threshold 0 for none.
     pub budget: BusyThreshold,
+    /// When a completion sends what was held.
+    pub rerun: Rerun,
     /// What one command may be.
     pub bounds: Bounds,
     /// Whose merge test.
@@ -102,6 +116,7 @@ impl Default for Config {
             queue_depth: QUEUE_DEPTH_DEFAULT,
             nr_requests: None,
             budget: BusyThreshold::default(),
+            rerun: Rerun::default(),
             bounds: Bounds { max_bytes: 4 * MIB, max_segments: u32::from(u16::MAX), boundary: 4 * MIB },
             variant: Variant::BlkMq,
             plug_requests: PLUG_REQUESTS,
@@ -162,7 +177,7 @@ pub struct Queue {
     in_flight: u32,
     driver_room: u32,
     busy: Busy,
-    /// The next completion runs the queue.
+    /// A run has found a residual: the next completion runs the queue, whatever [`Rerun`] says.
     restart: bool,
     run_at: Option<Run>,
     counters: Counters,
@@ -236,8 +251,12 @@ impl Queue {
     pub fn complete(&mut self, now: Instant, leaving: &mut Leaving) {
         self.in_flight = self.in_flight.checked_sub(1).expect("a command completes once");
         self.config.budget.put_completed();
-        // An asynchronous run is due anyway, and before this in a kernel.
-        let runs = core::mem::take(&mut self.restart) || self.run_at.is_some_and(|run| !run.timer);
+        let marked = core::mem::take(&mut self.restart);
+        let runs = match self.config.rerun {
+            Rerun::Completion => true,
+            // An asynchronous run is due anyway, and before this in a kernel.
+            Rerun::Restart => marked || self.run_at.is_some_and(|run| !run.timer),
+        };
         if runs && self.has_waiting() {
             self.run(now, leaving);
         }

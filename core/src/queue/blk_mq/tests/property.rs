@@ -30,6 +30,7 @@ impl World {
         config.bounds.max_segments = 1 + rng.below(6) as u32;
         config.bounds.boundary = if rng.chance(2) { 8 * BLOCK } else { 0 };
         config.variant = if rng.chance(2) { Variant::Braid } else { Variant::BlkMq };
+        config.rerun = if rng.chance(2) { Rerun::Completion } else { Rerun::Restart };
         config.plug_requests = 1 + rng.below(6) as usize;
         let queue = Queue::new(config);
         let (seen, gone) = (Counters::default(), 0);
@@ -89,7 +90,8 @@ impl World {
         }
         assert!(in_flight <= queue.config.queue_depth);
         assert!(queue.chains.len() + in_flight as usize <= queue.config.nr_requests() as usize);
-        let runs_again = in_flight > 0 && queue.restart || queue.wake_at().is_some();
+        let completion_runs = queue.restart || queue.config.rerun == Rerun::Completion;
+        let runs_again = in_flight > 0 && completion_runs || queue.wake_at().is_some();
         assert!(!queue.has_waiting() || runs_again, "what waits is stuck");
         // A completion wakes the submitter whether it runs the queue or not.
         assert!(queue.outside.is_empty() || runs_again || in_flight > 0, "the submitter is stuck");
@@ -164,8 +166,6 @@ fn the_list_merges_as_its_slow_twin_does() {
         leaving.clear();
         while queue.in_flight() > 0 {
             queue.complete(T, &mut leaving);
-            // As the timer would.
-            queue.run(T, &mut leaving);
         }
         let commands: Vec<Vec<Waiting>> =
             leaving.commands.iter().skip(1).map(|command| leaving.members[command.members.clone()].to_vec()).collect();

@@ -120,11 +120,28 @@ fn the_rerun_of_vector_5_5_is_refused_once_more_and_then_left_to_the_timer() {
     assert_eq!(leaving.commands.len(), 2);
 }
 
-/// The residual is empty, so that nothing tells the completion to run the queue, and what comes behind merges.
 #[test]
-fn what_was_refused_before_dequeue_waits_for_the_timer_beside_an_idle_driver() {
+fn what_was_refused_before_dequeue_goes_with_the_next_completion() {
     for scheduler in [Scheduler::None, Scheduler::Deadline] {
-        let (mut queue, mut leaving) = (Queue::new(config(scheduler, 128, 2)), Leaving::default());
+        let (mut queue, mut leaving) = (Queue::new(config(scheduler, 128, 1)), Leaving::default());
+        for n in [0, 10, 11] {
+            queue.arrive(T, block(n), false, &mut leaving);
+            queue.tick(T, &mut leaving);
+        }
+        queue.complete(T, &mut leaving);
+        assert_eq!(blocks(&leaving).len(), 2, "{scheduler:?}: {:?}", queue.waiting());
+        queue.complete(T, &mut leaving);
+        assert!(queue.is_empty() && queue.counters().reruns == 0, "{scheduler:?}: {:?}", queue.waiting());
+    }
+}
+
+/// With the kernel's flag: the residual is empty, so that nothing tells the completion to run the queue, and what comes
+/// behind merges.
+#[test]
+fn with_the_restart_flag_what_was_refused_before_dequeue_waits_for_the_timer_beside_an_idle_driver() {
+    for scheduler in [Scheduler::None, Scheduler::Deadline] {
+        let flagged = Config { rerun: Rerun::Restart, ..config(scheduler, 128, 2) };
+        let (mut queue, mut leaving) = (Queue::new(flagged), Leaving::default());
         for n in 0..5 {
             queue.arrive(T, block(n), false, &mut leaving);
             queue.tick(T, &mut leaving);
@@ -248,8 +265,6 @@ fn order(setup: &[(DeviceOp, u64)], at: Instant) -> Vec<u64> {
     }
     while queue.in_flight() > 0 {
         queue.complete(at, &mut leaving);
-        // As the timer would.
-        queue.run(at, &mut leaving);
     }
     blocks(&leaving).iter().skip(1).map(|&(place, _)| place).collect()
 }
