@@ -287,7 +287,7 @@ fn the_rbd_posting_and_its_review_are_met() {
     assert!(mqd_2 > mqd_1 * 1.1, "the budget merges more: {mqd_1} and {mqd_2}");
     assert!(rows[2].ours < rows[0].ours, "and is no faster");
     let beats = |what: &str| sheet.claims.iter().find(|claim| claim.what.starts_with(what)).unwrap();
-    for what in ["braid is at least", "braid, batches", "disk store, read: braid", "random load"] {
+    for what in ["braid is at least", "braid, its defaults, batches", "disk store, read: braid", "random load"] {
         assert!(beats(what).holds, "{:?}", beats(what));
     }
 }

@@ -8,7 +8,7 @@
 //!   bytes/s                 too loose: the device is full of small requests
 //!      |      .-''-._
 //!      |    .'       '-._          climb:  Base    measure at the limit
-//!      |   /             '-._              Down    halve while that gains a 16th
+//!      |   /             '-._              Down    halve while that gains a 16th, or two halvings a 32nd
 //!      |  /                                Up      double while that loses less than a 32nd
 //!      | /  too tight: it idles            Rest    keep it, then begin again
 //!      '------------------------> limit
@@ -41,6 +41,9 @@ const BUSY_NS_MIN: u64 = 2_000_000;
 
 /// Down is taken for a gain of one part in so many.
 const GAIN: u128 = 16;
+
+/// Two halvings are taken for less: what is so even is no accident.
+const GAIN_OF_TWO: u128 = 32;
 
 /// Up is taken for a loss below one part in so many.
 const LOSS: u128 = 32;
@@ -75,9 +78,23 @@ pub struct Auto {
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Base,
-    Down { from: u32, base: Rate, moved: bool },
-    Up { from: u32, base: Rate, moved: bool },
-    Rest { base: Rate, done: u32, strayed: bool },
+    /// `second`: one halving neither gained enough nor lost, as where a curve is nearly flat; this is another one.
+    Down {
+        from: u32,
+        base: Rate,
+        moved: bool,
+        second: bool,
+    },
+    Up {
+        from: u32,
+        base: Rate,
+        moved: bool,
+    },
+    Rest {
+        base: Rate,
+        done: u32,
+        strayed: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -247,18 +264,21 @@ impl Auto {
                 let (from, down) = if held { (self.limit, self.limit / 2) } else { (LIMIT_MAX, peak / 2) };
                 match down {
                     0 => self.try_up(from, rate, false),
-                    _ => self.try_limit(down, Phase::Down { from, base: rate, moved: false }),
+                    _ => self.try_limit(down, Phase::Down { from, base: rate, moved: false, second: false }),
                 }
             }
-            Phase::Down { .. } if rate.at_least(self.base(), 1, GAIN) => {
+            Phase::Down { base, second, .. } if rate.at_least(base, 1, if second { GAIN_OF_TWO } else { GAIN }) => {
                 let from = self.limit;
                 match from {
                     1 => self.rest(from, rate, true),
-                    _ => self.try_limit(from / 2, Phase::Down { from, base: rate, moved: true }),
+                    _ => self.try_limit(from / 2, Phase::Down { from, base: rate, moved: true, second: false }),
                 }
             }
-            Phase::Down { from, base, moved: true } => self.rest(from, base, true),
-            Phase::Down { from, base, moved: false } => self.try_up(from, base, false),
+            Phase::Down { from, base, moved, second: false } if self.limit > 1 && rate.at_least(base, -1, LOSS) => {
+                self.try_limit(self.limit / 2, Phase::Down { from, base, moved, second: true });
+            }
+            Phase::Down { from, base, moved: true, .. } => self.rest(from, base, true),
+            Phase::Down { from, base, moved: false, .. } => self.try_up(from, base, false),
             Phase::Up { base, .. } if rate.at_least(base, -1, LOSS) => {
                 // The better of the two stays the measure, or small losses would add up on the way.
                 let base = if rate.at_least(base, 0, 1) { rate } else { base };
@@ -279,13 +299,6 @@ impl Auto {
                     false => Phase::Rest { base, done: done + 1, strayed: strays },
                 };
             }
-        }
-    }
-
-    fn base(&self) -> Rate {
-        match self.phase {
-            Phase::Down { base, .. } | Phase::Up { base, .. } | Phase::Rest { base, .. } => base,
-            Phase::Base => Rate::default(),
         }
     }
 
@@ -382,5 +395,13 @@ mod tests {
         assert!(matches!(auto.phase, Phase::Rest { .. }) && auto.limit == 32, "{auto:?}");
         climb(&mut auto, now, 40, 128, |_| 1_000_000);
         assert!(auto.limit >= 64, "equal throughput everywhere: {auto:?}");
+    }
+
+    /// A price per command beside one per byte: each halving gains less than the one before, 6.7 % to 32, 3.5 % to 16.
+    #[test]
+    fn where_a_curve_is_nearly_flat_two_halvings_count_together() {
+        let mut auto = Auto::new(300_000);
+        climb(&mut auto, T, 20, 128, |depth| 1_000_000_000 / u64::from(1_000 + 5 * depth));
+        assert!(matches!(auto.phase, Phase::Rest { .. }) && auto.limit == 8, "{auto:?}");
     }
 }
