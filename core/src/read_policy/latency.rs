@@ -1,7 +1,8 @@
 //! `latency`: the copy expected to answer first.
 //!
 //! ```text
-//!   expected = max( floor, service * (in_flight + 1), silence )          lowest wins, then lowest device id
+//!   expected = max( floor, service * (in_flight + 1), silence )
+//!   of those up to 3/2 of the lowest: fewest commands on the device now, then lowest expected, then lowest device id
 //!
 //!   service  = sum of latencies / sum of line lengths, over the last 100 to 200 ms
 //!   floor    = the quickest read in that time
@@ -21,6 +22,10 @@
 //! overflow to the slower copy when the loaded fast one would take as long (water-filling), which at saturation
 //! adds up the rates. Ideas: dm-multipath's historical service time, Prequal's "latency at about this number in flight"
 //! (NSDI 24), Colloid's in-flight over throughput (SOSP 24).
+//!
+//! **Nearly equal.** What a scrub has on a device at this moment is in no average, and a disk's averages are no better than
+//! half of themselves anyway: among such copies the one that is less busy now answers first. Beside a scrub of 4 mirrors of
+//! disks (`braid lab run zfs-scrub`) that is 937 reads a minute in place of 735; with 5/4 it is 894.
 //!
 //! **Streams.** A read that starts where a device's line ends stays there: up to 8 times the best score until the run
 //! is 256 KiB long (merging pays most at the start), then up to 5/4 of it, so that long streams still use both copies and
@@ -80,10 +85,13 @@ pub(super) fn choose(now: Instant, field: Field<'_>, credits: &mut Credits) -> O
     grow_to(&mut credits.0, field.views.len());
 
     let score = |view| expected_ns(now, view);
-    let (fastest, best, best_ns) = field
+    let best_ns = field.eligible().map(|(.., view)| score(view)).min()?;
+    let near_ns = best_ns.saturating_add(best_ns / 2);
+    let (fastest, best, _) = field
         .eligible()
-        .map(|(position, candidate, view)| (position, candidate.device, score(view)))
-        .min_by_key(|&(_, device, score_ns)| (score_ns, device))?;
+        .map(|(position, candidate, view)| (position, candidate.device, (score(view), view.active)))
+        .filter(|(.., (score_ns, _))| *score_ns <= near_ns)
+        .min_by_key(|&(_, device, (score_ns, active))| (active, score_ns, device))?;
 
     let stream = field
         .eligible()

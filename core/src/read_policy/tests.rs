@@ -681,6 +681,21 @@ fn a_stuck_device_loses_by_its_silence() {
 }
 
 #[test]
+fn among_nearly_equal_copies_the_one_with_less_on_the_device_now_is_read() {
+    // latency of the second in us; on the devices now; which is read
+    let rows = [(100, [1, 0], 1), (140, [1, 0], 1), (160, [1, 0], 0), (140, [1, 1], 0), (140, [0, 0], 0)];
+    for (latency_us, active, chosen) in rows {
+        let (candidates, mut views) = totals(&[(0, 0), (0, 0)]);
+        for (id, latency_ns) in [(1, 100 * US), (2, latency_us * US)] {
+            views[id].completed_read(Instant(0), latency_ns, true);
+            views[id].active = active[id - 1];
+        }
+        let picked = pick(&mut Selector::new(ReadPolicy::Latency), 0, &candidates, &views);
+        assert_eq!(picked, chosen, "{latency_us} us, active {active:?}");
+    }
+}
+
+#[test]
 fn a_scrub_does_not_talk_the_policy_out_of_a_device() {
     let (candidates, mut views) = totals(&[(0, 0), (0, 0)]);
     for (id, latency_ns) in [(1, 100 * US), (2, 150 * US)] {
