@@ -66,6 +66,7 @@ mod tests {
     use crate::meta::assembly::{Assembly, Opened, Step};
     use crate::meta::format::{self, NewDevice, NewPool};
     use crate::meta::superblock::{SLOTS, SUPERBLOCK_SIZE, newest};
+    use crate::queue::config::Source;
     use crate::request::Input;
     use crate::units::{Instant, MIB, Uuid};
     use crate::{DeviceClass, Profile};
@@ -130,6 +131,7 @@ mod tests {
             let settings = engine.report().devices[0].queue.settings.clone();
             let of = |name: &str| settings.iter().find(|(n, ..)| *n == name).map(|(_, value, _)| value.as_str());
             assert_eq!((of("sync_read_max_active"), of("budget_wait")), (Some("32"), Some("300us")), "a disk's");
+            assert!(settings.iter().all(|(.., source)| *source == Source::Default), "nobody set what is in force");
             // Said once, not at every look at the members; and again only when it was well in between.
             let set = |value: &str| Command::Set { name: name.into(), value: value.into() };
             engine.handle(

@@ -348,6 +348,9 @@ impl DeviceQueue {
             Scheduler::BlkMq { .. } => Vec::new(),
         };
         let left_behind = left_behind.into_iter().map(|(class, why, ns)| (class, why.name(), ns)).collect();
+        // What was set and means nothing is not where these values are from.
+        let (none, on_defaults) = (Overrides::new(), self.is_on_defaults);
+        let (pool, device) = if on_defaults { (&none, &none) } else { (pool, device) };
         QueueReport { settings: self.config.list(pool, device), stats: (*self.stats).clone(), reasons, left_behind }
     }
 
