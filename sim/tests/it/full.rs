@@ -203,3 +203,25 @@ fn new_leaves_are_refused_before_the_pool_cannot_be_written_down() {
     world.open().unwrap();
     checked(&mut world, "end");
 }
+
+/// A checkpoint is due when 4,096 leaves have changed. When they are written down it is due no more, and the pool comes to rest.
+#[test]
+fn many_changed_leaves_make_one_checkpoint_and_not_one_after_the_other() {
+    // The last one makes it due, and no record comes behind that would have them counted again.
+    const LEAVES: u64 = 4_096 + 1;
+    let shape = Shape { size: 64 << 30, model: Model::shipped("nvme").unwrap(), class: "nvme" };
+    let mut world = World::with_pool(1, &[shape], Profile::Single, Profile::Single, &[]);
+    let volume = world.volume("v", LEAVES * 16 * MIB, VolumeClass::Auto);
+    let before = world.engine().report().counters.checkpoints;
+    for leaf in 0..LEAVES {
+        world.submit(0, volume, WRITE, leaf * 16 * MIB, 4 * KIB, Content::Unsaid);
+        if leaf % 64 == 63 {
+            world.run_until_answered();
+        }
+    }
+    all_fine(&mut world, "first writes");
+    let rest = world.now() + 60_000_000_000;
+    while world.now() < rest && world.step() {}
+    let checkpoints = world.engine().report().counters.checkpoints - before;
+    assert!((1..=2).contains(&checkpoints), "{checkpoints} checkpoints");
+}

@@ -114,6 +114,8 @@ impl Engine {
         let Some(image) = image::build(&mut self.pool, space, root) else {
             return self.no_page_room();
         };
+        // Those of this image; who changes from now on comes with a record, which makes them be counted again.
+        self.commit.dirty_leaves = 0;
         let place = image.place();
         if place.len() > ROOT_RUNS_MAX {
             // More than 43,264 runs, and the pages that list them as scattered as they.
