@@ -7,7 +7,7 @@
 use braid_core::control::{Command, ControlError, VolumeClass};
 use braid_core::meta::format::{NewDevice, NewPool};
 use braid_core::request::{Content, Op};
-use braid_core::units::{BLOCK, DeviceId, MIB, Uuid, VolumeId};
+use braid_core::units::{BLOCK, DeviceId, GIB, MIB, Uuid, VolumeId};
 use braid_core::{DeviceClass, Profile};
 
 use super::job::Job;
@@ -197,8 +197,8 @@ impl Setup {
                 let alike = regions.iter().filter(|region| region.2 == content);
                 for (first, end) in union(alike.map(|region| (region.0, region.1)).collect()) {
                     write_all(world, id, (first, end.min(volume.size)), content).map_err(|error| {
-                        let name = &volume.name;
-                        format!("filling volume {name} up to byte {end} failed ({error}); use larger devices")
+                        let (gib, name) = (end.div_ceil(GIB), &volume.name);
+                        format!("the jobs touch {gib} GiB of volume {name}, which the pool cannot hold ({error}); use larger devices or less of size, numjobs and offset")
                     })?;
                 }
             }

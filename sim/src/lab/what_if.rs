@@ -50,8 +50,9 @@ impl Change {
             return Ok(Change::Replace(from.into(), to.into()));
         }
         if let Some(rest) = word.strip_prefix("add:") {
+            let no_size = |word: &str| format!("add:{rest}: {word:?} is no size such as 4T or 500GB");
             let (class, size) = match rest.split_once(':') {
-                Some((class, size)) => (class, Some(pool_file::size(size).ok_or_else(wrong)?)),
+                Some((class, size)) => (class, Some(pool_file::size(size).ok_or_else(|| no_size(size))?)),
                 None => (rest, None),
             };
             return Ok(Change::Add(class.into(), size));
@@ -81,7 +82,9 @@ impl Change {
                     found = true;
                 }
                 if !found {
-                    return Err(format!("no device of class {from:?} is there to be replaced"));
+                    let mut classes: Vec<&str> = setup.members.iter().map(|member| member.class.as_str()).collect();
+                    classes.dedup();
+                    return Err(format!("the pool has no device of class {from:?}, only {}", classes.join(", ")));
                 }
             }
             Change::Add(class, size) => {
@@ -144,10 +147,15 @@ pub struct Trial {
 pub fn trials(setup: &Setup, jobs: &[Job], variants: &[Variant], seeds: &[u64]) -> Result<Vec<Trial>, String> {
     let measure = Measure::of(jobs);
     let one = |variant: &Variant| {
-        let setup = variant.of(setup).map_err(|why| format!("variant {}: {why}", variant.name))?;
+        // What is wrong with the pool or the load is not the fault of a variant.
+        let told = |why: String| match variant.changes.is_empty() {
+            true => why,
+            false => format!("variant {}: {why}", variant.name),
+        };
+        let setup = variant.of(setup).map_err(told)?;
         let run = |&seed: &u64| run::run(&setup, jobs, seed);
         let runs: Result<Vec<Outcome>, String> = seeds.iter().map(run).collect();
-        let mut runs = runs.map_err(|why| format!("variant {}: {why}", variant.name))?;
+        let mut runs = runs.map_err(told)?;
         runs.sort_by_key(|outcome| measure.value(outcome));
         let [low, high] = [runs.first(), runs.last()].map(|run| run.map_or(0, |run| measure.value(run)));
         let outcome = runs.swap_remove(runs.len() / 2);
@@ -309,12 +317,12 @@ mod tests {
         for (text, wanted) in [
             ("", "at least one change"),
             ("faster", "is no change"),
-            ("add:ssd:much", "is no change"),
+            ("add:ssd:much", "\"much\" is no size"),
             ("profile=raid9", "there are single"),
         ] {
             assert!(Variant::parse(text).expect_err(text).contains(wanted), "{text}");
         }
         let missing = Variant::parse("replace:nvme=ssd").and_then(|variant| variant.of(&setup));
-        assert!(missing.expect_err("there is none").contains("no device of class \"nvme\""));
+        assert!(missing.expect_err("there is none").contains("the pool has no device of class \"nvme\", only hdd"));
     }
 }
