@@ -6,7 +6,7 @@
 
 use braid_core::control::{Command, ControlError, VolumeClass};
 use braid_core::meta::format::{NewDevice, NewPool};
-use braid_core::request::{Content, Op};
+use braid_core::request::{Content, Op, RequestError};
 use braid_core::units::{BLOCK, DeviceId, GIB, MIB, Uuid, VolumeId};
 use braid_core::{DeviceClass, Profile};
 
@@ -198,7 +198,13 @@ impl Setup {
                 for (first, end) in union(alike.map(|region| (region.0, region.1)).collect()) {
                     write_all(world, id, (first, end.min(volume.size)), content).map_err(|error| {
                         let (gib, name) = (end.div_ceil(GIB), &volume.name);
-                        format!("the jobs touch {gib} GiB of volume {name}, which the pool cannot hold ({error}); use larger devices or less of size, numjobs and offset")
+                        match error {
+                            RequestError::NoSpace => format!(
+                                "the load touches {gib} GiB of volume {name}, more than the pool can hold; use larger \
+                                 devices or a smaller load"
+                            ),
+                            other => format!("writing {gib} GiB of volume {name} before the load failed: {other:?}"),
+                        }
                     })?;
                 }
             }
@@ -207,7 +213,12 @@ impl Setup {
     }
 }
 
-fn write_all(world: &mut World, volume: VolumeId, (first, end): (u64, u64), content: Content) -> Result<(), String> {
+fn write_all(
+    world: &mut World,
+    volume: VolumeId,
+    (first, end): (u64, u64),
+    content: Content,
+) -> Result<(), RequestError> {
     const LEN: u64 = 8 * MIB;
     let mut at = first / BLOCK * BLOCK;
     let end = end.next_multiple_of(BLOCK);
@@ -221,7 +232,7 @@ fn write_all(world: &mut World, volume: VolumeId, (first, end): (u64, u64), cont
         }
         world.run_until_answered();
         if let Some(failed) = world.answers.drain(..).find_map(|answer| answer.result.err()) {
-            return Err(format!("{failed:?}"));
+            return Err(failed);
         }
         world.events.clear();
     }
