@@ -5,7 +5,8 @@ use braid_host::nbd::client::{Client, Wish};
 use braid_host::nbd::proto::cmd;
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
@@ -201,6 +202,22 @@ fn ask(socket: &Path) {
     client.disconnect().expect("disconnect");
 }
 
+/// The first line of a trace is written out when the recorder records and is ready for Ctrl-C.
+fn wait_for_text(path: &Path) {
+    let begin = Instant::now();
+    while fs::read(path).unwrap_or_default().is_empty() {
+        assert!(begin.elapsed().as_secs() < 20, "the recorder does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Ctrl-C.
+fn interrupt(recorder: &mut Child) {
+    // SAFETY: our own child, not yet waited for, so the number is still its.
+    unsafe { libc::kill(recorder.id() as i32, libc::SIGINT) };
+    assert!(recorder.wait().expect("it ends").success());
+}
+
 #[test]
 fn what_clients_ask_of_a_live_pool_is_recorded_shown_and_tried_on_variants() {
     let real = Real::start();
@@ -209,16 +226,11 @@ fn what_clients_ask_of_a_live_pool_is_recorded_shown_and_tried_on_variants() {
     let (socket, file) = (real.path("v.sock"), real.word("t.trace"));
     real.ok(&format!("share tank/v nbd --unix={}", socket.display()));
     let mut recorder = real.command();
-    recorder.args(["trace", "record", "tank/v", "-o", &file, "--seconds", "2"]).stdout(Stdio::piped());
+    recorder.args(["trace", "record", "tank/v", "-o", &file, "--seconds", "600"]).stdout(Stdio::piped());
     let mut recorder = recorder.spawn().expect("it starts");
-    // It records once the file is there.
-    let begin = std::time::Instant::now();
-    while !real.path("t.trace").exists() {
-        assert!(begin.elapsed().as_secs() < 20, "the recorder does not begin");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    wait_for_text(&real.path("t.trace"));
     ask(&socket);
-    assert!(recorder.wait().expect("it ends").success());
+    interrupt(&mut recorder);
     let shown = real.json(&format!("trace show {file}"));
     let count = |of: &str| shown["directions"][of]["requests"].as_u64();
     assert_eq!((count("write"), count("sync"), count("read")), (Some(64), Some(1), Some(32)), "{shown}");
@@ -238,15 +250,8 @@ fn a_recorder_that_is_interrupted_leaves_a_whole_trace() {
     let mut recorder = real.command();
     recorder.args(["trace", "record", "tank", "-o", &real.word("t.trace"), "--seconds", "600"]).stdout(Stdio::null());
     let mut recorder = recorder.spawn().expect("it starts");
-    let begin = std::time::Instant::now();
-    // The first line is written out when the handler stands.
-    while fs::read(real.path("t.trace")).unwrap_or_default().is_empty() {
-        assert!(begin.elapsed().as_secs() < 20, "the recorder does not begin");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    // SAFETY: our own child, not yet waited for, so the number is still its.
-    unsafe { libc::kill(recorder.id() as i32, libc::SIGINT) };
-    assert!(recorder.wait().expect("it ends").success());
+    wait_for_text(&real.path("t.trace"));
+    interrupt(&mut recorder);
     let text = fs::read_to_string(real.path("t.trace")).expect("the trace");
     assert!(text.ends_with("{\"end\":{\"lost\":0,\"requests\":0}}\n"), "{text}");
 }
