@@ -1,7 +1,9 @@
 //! The command tree. Help, completions and manual pages all come from here.
 
+use crate::numbers::{count, hours, whole, within};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use std::time::Duration;
 
 const AFTER_HELP: &str = "\
 FINDING THE DAEMON
@@ -17,7 +19,7 @@ SIZES
   10G = 10GiB = 1024^3, 10GB = 1000^3, a plain number is bytes. Output is always 1024-based.
 
 EXIT CODES
-  0 done  1 failed  2 usage  3 daemon not reachable  4 no such object  5 refused for safety
+  0 done  1 failed  2 usage  3 daemon not reachable  4 no such object or file  5 refused for safety
   (see -f)  130 interrupted.  status --check: 0 healthy  1 degraded  2 unavailable  3 cannot tell
 
 COMING FROM
@@ -36,10 +38,10 @@ COMING FROM
 #[command(after_long_help = AFTER_HELP, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Cli {
     /// Socket of the daemon
-    #[arg(long, global = true, value_name = "PATH")]
+    #[arg(long, global = true, value_name = "PATH", display_order = 900)]
     pub(crate) socket: Option<PathBuf>,
     /// JSON: {"schema","version","data"} on stdout, {"error"} on stderr
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, display_order = 901)]
     pub(crate) json: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -439,7 +441,7 @@ pub(crate) struct ProbeArgs {
     /// Device or file; it is only read unless --write is there
     pub(crate) device: String,
     /// How long it may take
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, default_value_t = 60, value_parser = |word: &str| within(word, 1..=3600))]
     pub(crate) seconds: u64,
     /// Measure writes too: THE CONTENT IS LOST; refused where a pool or a filesystem is
     #[arg(long)]
@@ -696,7 +698,7 @@ pub(crate) enum TraceCommand {
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
         /// How long
-        #[arg(long, value_name = "N", default_value_t = 10)]
+        #[arg(long, value_name = "N", default_value_t = 10, value_parser = count::<u64>)]
         seconds: u64,
         /// Ends early when the file is so large
         #[arg(long, value_name = "SIZE", default_value = "256M")]
@@ -759,10 +761,28 @@ VARIANTS
   Each --set, --replace and --add is a variant of its own; --variant takes several changes that go together:
   --variant \"replace:hdd=ssd read_policy=latency\"   --variant \"add:nvme:1T profile=raid1c3\"
 
-EXAMPLE
-  braid lab what-if --pool tank --job web.fio --set read_policy=queue --replace hdd=ssd";
+A POOL THAT IS NOT THERE
+  box.toml:  data = \"raid1\"
+             [[device]]
+             class = \"nvme\"
+             size = \"1T\"
+             [[device]]
+             class = \"hdd\"
+             size = \"4T\"
+             count = 2
+
+EXAMPLES
+  braid lab what-if --pool tank --job web.fio --set read_policy=queue --replace hdd=ssd
+  braid lab what-if --pool box.toml --job web.fio --set read_policy=queue --set read_policy=zfs
+  braid lab what-if --pool box.toml --files mail --model hdd=sdb.toml
+
+What the tables say is in docs/lab.md, under What if.";
+
+const WHAT_IF_USAGE: &str =
+    "braid lab what-if --pool <POOL|FILE.toml> <--job <FILE>|--trace <FILE>|--files <NAME>> [OPTIONS]";
 
 #[derive(Args, Debug)]
+#[command(override_usage = WHAT_IF_USAGE)]
 pub(crate) struct WhatIfArgs {
     /// A pool of the daemon, or a description of one (with a / or ending in .toml)
     #[arg(long, value_name = "POOL|FILE.toml")]
@@ -776,51 +796,51 @@ pub(crate) struct WhatIfArgs {
     /// What is asked: install, install-unsafe, tree or mail, with knobs: install,files=500
     #[arg(long, value_name = "NAME[,KNOB=VALUE]", conflicts_with_all = ["job", "trace"])]
     pub(crate) files: Option<String>,
-    /// A variant with another property; profile= and metadata= are the profiles
+    /// A variant with another property: read_policy=queue; profile= and metadata= are the profiles
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) set: Vec<String>,
-    /// A variant with all devices of a class replaced
+    /// A variant with all devices of a class replaced: hdd=ssd
     #[arg(long, value_name = "CLASS=CLASS")]
     pub(crate) replace: Vec<String>,
-    /// A variant with one device more
+    /// A variant with one device more: nvme:1T; as large as the largest without a size
     #[arg(long, value_name = "CLASS[:SIZE]")]
     pub(crate) add: Vec<String>,
     /// A variant with several changes
     #[arg(long, value_name = "CHANGES")]
     pub(crate) variant: Vec<String>,
-    /// How long a device takes, by its name in the pool; else the usual model of its class
-    #[arg(long, value_name = "DEVICE=MODEL")]
+    /// How long a device or a class takes: hdd-5400, or a FILE.toml of device probe; else the usual model of its class
+    #[arg(long, value_name = "DEVICE|CLASS=MODEL")]
     pub(crate) model: Vec<String>,
     /// Size of a file of the job that says none
     #[arg(long, value_name = "SIZE", default_value = "4G")]
     pub(crate) size: String,
     /// A run is cut after so many virtual seconds
-    #[arg(long, value_name = "N", default_value_t = 30)]
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = count::<u64>)]
     pub(crate) seconds: u64,
     /// A run is cut after so many answers
-    #[arg(long, value_name = "N", default_value_t = 300_000)]
+    #[arg(long, value_name = "N", default_value_t = 300_000, value_parser = count::<u64>)]
     pub(crate) requests: u64,
     /// Runs of each variant, with other dice
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=99))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = |word: &str| within(word, 1..=99))]
     pub(crate) seeds: u64,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct SwarmFlags {
     /// First seed [default: 0]
-    #[arg(long, value_name = "S", conflicts_with = "scenario")]
+    #[arg(long, value_name = "S", conflicts_with = "scenario", value_parser = whole)]
     pub(crate) seed: Option<u64>,
     /// So many seeds [default: 1000, or as many as --hours has room for]
-    #[arg(long, value_name = "N", conflicts_with = "scenario")]
+    #[arg(long, value_name = "N", conflicts_with = "scenario", value_parser = count::<u64>)]
     pub(crate) count: Option<u64>,
     /// For so long; 0.1 is six minutes
-    #[arg(long, value_name = "H", conflicts_with = "scenario")]
-    pub(crate) hours: Option<f64>,
+    #[arg(long, value_name = "H", conflicts_with = "scenario", value_parser = hours)]
+    pub(crate) hours: Option<Duration>,
     /// Run this scenario, as a failure prints it
     #[arg(long, value_name = "FILE")]
     pub(crate) scenario: Option<PathBuf>,
     /// Runs at once [default: one a core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<std::num::NonZeroUsize>)]
     pub(crate) threads: Option<std::num::NonZeroUsize>,
     /// Make this mistake on purpose, to see what a failure looks like, such as read-elsewhere
     #[arg(long = "break", value_name = "MISTAKE", conflicts_with = "scenario")]
@@ -845,7 +865,7 @@ pub(crate) struct LabFlags {
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
     /// Scenarios at once; results are the same [default: one a core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<std::num::NonZeroUsize>)]
     pub(crate) threads: Option<std::num::NonZeroUsize>,
     /// Put the tables into this document, between its marks; check compares instead
     #[arg(long, value_name = "FILE")]

@@ -11,7 +11,6 @@ const NOT_YET: &[(&str, &str)] = &[
     ("add", "adding a device to a pool"),
     ("attach", "adding a mirror"),
     ("balance", "moving chunks (balance)"),
-    ("bench", "benchmarks"),
     ("check", "checking a pool offline"),
     ("clear", "clearing error counters"),
     ("config", "the configuration file"),
@@ -35,12 +34,10 @@ const NOT_YET: &[(&str, &str)] = &[
     ("report", "reports"),
     ("resilver", "rebuilding"),
     ("resize-device", "resizing a device"),
-    ("sim", "the simulator on the command line"),
     ("snapshot", "snapshots"),
     ("top", "the live view"),
     ("trim", "trimming devices"),
     ("upgrade", "upgrading the format"),
-    ("wait", "waiting for jobs"),
 ];
 
 /// The same for `braid device …`.
@@ -50,7 +47,6 @@ const DEVICE_NOT_YET: &[(&str, &str)] = &[
     ("evacuate", "emptying a device"),
     ("offline", "taking a device out of service"),
     ("online", "bringing a device back"),
-    ("probe", "measuring a device"),
     ("ready", "waiting for devices"),
     ("remove", "removing a device"),
     ("replace", "replacing a device"),
@@ -88,8 +84,11 @@ pub(crate) fn hint(words: &[String]) -> Option<ApiError> {
     let pool = || names().first().map_or("tank", |n| n.rsplit('/').next().unwrap_or(n)).to_string();
     match first {
         "create" if !rest.contains(&"-V") => vdevs(&rest),
-        "zpool" | "zfs" | "btrfs" => {
-            Some(meant("grammar.foreign", "braid is one command", format!("braid {}", rest.join(" "))))
+        // What follows may be foreign as well: the last hint is one that works.
+        "zpool" | "zfs" | "btrfs" => hint(&words[1..])
+            .or_else(|| Some(meant("grammar.foreign", "braid is one command", format!("braid {}", rest.join(" "))))),
+        "sim" | "simulate" | "simulator" => {
+            Some(meant("grammar.foreign", "the engine in virtual time is called the lab", "braid lab"))
         }
         "--detail" | "-D" | "--misc" | "--query" | "-Q" => {
             Some(meant("grammar.foreign", "braid has no modes as mdadm has", format!("braid status {}", pool())))
@@ -216,6 +215,8 @@ mod tests {
             ("create tank raidz2 /dev/sda /dev/sdb /dev/sdc", "braid create tank -d raid6 /dev/sda /dev/sdb /dev/sdc"),
             ("create -f tank raidz sda sdb", "braid create tank -d raid5 /dev/sda /dev/sdb"),
             ("zpool status -x", "braid status -x"),
+            ("zpool create tank mirror sda sdb", "braid create tank -d raid1 /dev/sda /dev/sdb"),
+            ("sim --seed 1", "braid lab"),
             ("btrfs fi show", "braid fi show"),
             ("--detail /dev/md/tank", "braid status tank"),
             ("mdadm --detail tank", "braid status tank"),
@@ -232,6 +233,17 @@ mod tests {
         for typed in ["create tank -d mirror /dev/sda", "create -V 10G tank/log", "create mirror /dev/sda", "status"] {
             let words: Vec<String> = typed.split(' ').map(String::from).collect();
             assert_eq!(hint(&words), None, "{typed}");
+        }
+    }
+
+    /// What is there is not said to be missing.
+    #[test]
+    fn what_is_not_there_yet_is_not_there() {
+        for (group, not_yet) in [(None, NOT_YET), (Some("device"), DEVICE_NOT_YET)] {
+            let there = crate::manual::names(group);
+            for (name, _) in not_yet {
+                assert!(!there.iter().any(|command| command == name), "{group:?} {name}");
+            }
         }
     }
 

@@ -5,6 +5,8 @@
 //! | `args.rs` | the command tree; help, completions and manual pages come from it |
 //! | `foreign.rs` | words from zpool, btrfs, mdadm, lvm; commands that are not there yet |
 //! | `resolve.rs` | what a bare word means: pool, volume, device, interval |
+//! | `numbers.rs` | what options take as a number |
+//! | `files.rs` | files that are read whole |
 //! | `client.rs` | the control socket |
 //! | `commands/` | one file a noun: ask, show |
 //! | `render/` | columns, JSON, errors |
@@ -24,10 +26,12 @@ mod commands;
 mod daemon;
 mod demo;
 mod engine;
+mod files;
 mod foreign;
 mod lab;
 mod manual;
 mod models;
+mod numbers;
 mod render;
 mod resolve;
 mod tls;
@@ -81,12 +85,12 @@ fn start(words: &[String]) -> Outcome {
             eprint!("{e}");
             Ok(2)
         }
-        Err(e) => Err(usage(&e)),
+        Err(e) => Err(usage(&e, words)),
     }
 }
 
 /// What clap says, in the form of all our errors.
-fn usage(e: &clap::Error) -> ApiError {
+fn usage(e: &clap::Error, words: &[String]) -> ApiError {
     let text = e.to_string();
     let (message, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
     let lines: Vec<&str> = message.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
@@ -97,7 +101,7 @@ fn usage(e: &clap::Error) -> ApiError {
     let error = ApiError::usage("usage", message);
     match tip.or(usage) {
         Some(hint) => error.hint(hint),
-        None => error.hint("see: braid --help"),
+        None => error.hint(format!("see: {} --help", manual::path(words))),
     }
 }
 

@@ -60,6 +60,17 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Outcome {
     Ok(0)
 }
 
+/// The command that these words begin with, in full: `braid lab what-if`.
+pub(crate) fn path(words: &[String]) -> String {
+    let (mut command, mut path) = (Cli::command(), "braid".to_string());
+    for word in words.iter().filter(|word| !word.starts_with('-')) {
+        let Some(below) = command.find_subcommand(word).cloned() else { break };
+        path = format!("{path} {}", below.get_name());
+        command = below;
+    }
+    path
+}
+
 /// Names and aliases below a command; for "you may mean".
 pub(crate) fn names(group: Option<&str>) -> Vec<String> {
     let command = Cli::command();

@@ -228,8 +228,9 @@ pub(crate) fn import(context: &Context, args: ImportArgs) -> Outcome {
             return Err(ApiError::usage("usage", "--as renames one pool; name the one to open"));
         }
     }
-    let directories = args.directories.iter().map(|d| resolve::absolute(d)).collect::<Result<_, _>>()?;
+    let directories = args.directories.iter().map(|d| resolve::absolute(d)).collect::<Result<Vec<String>, _>>()?;
     let looking = !args.all && names.is_empty();
+    let places = places(&directories, &devices);
     let request = ImportPools {
         names,
         all: args.all,
@@ -248,9 +249,16 @@ pub(crate) fn import(context: &Context, args: ImportArgs) -> Outcome {
     if found.is_empty() && !context.json {
         eprintln!("no pool was found; name a folder with -d DIR, or devices");
     } else if looking && !next.is_empty() && !context.json && !args.flags.no_header {
-        eprintln!("open one with: braid import {}   or all with: braid import -a", next[0].name);
+        eprintln!("open one with: braid import{places} {}   or all with: braid import{places} -a", next[0].name);
     }
     Ok(0)
+}
+
+/// Where was searched, as words of a command: pools on files are found only there.
+fn places(directories: &[String], devices: &[String]) -> String {
+    let directories = directories.iter().map(|directory| format!(" -d {directory}"));
+    let devices = devices.iter().map(|device| format!(" {device}"));
+    directories.chain(devices).collect()
 }
 
 const FOUND: &[Column<FoundPool>] = &[

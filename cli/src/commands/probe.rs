@@ -8,6 +8,7 @@
 
 use super::{Outcome, print};
 use crate::args::{FitArgs, ListFlags, ModelArgs, ProbeArgs};
+use crate::files;
 use crate::models;
 use crate::render::table::{Cell, Column, shown, table};
 use crate::render::{envelope, printable};
@@ -16,10 +17,13 @@ use braid_core::request::DeviceOp;
 use braid_host::backend::measure::{self, Bench};
 use braid_host::backend::{self, DiskSpec, OpenOptions, pace};
 use braid_host::control::api::ApiError;
+use braid_host::control::size;
 use braid_host::reactor::Choice;
 use braid_sim::device::fit::{Fitted, Measured, fit as fit_model};
-use braid_sim::device::{Got, Load, fio};
+use braid_sim::device::{Got, Load, Model, fio};
 use serde::Serialize;
+use std::io::IsTerminal;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -30,6 +34,8 @@ const SIZE_MIN: u64 = 16 * STREAM_LEN;
 const WRITE: DeviceOp = DeviceOp::Write { fua: false };
 
 pub(crate) fn probe(json: bool, args: &ProbeArgs) -> Outcome {
+    // What would fail after a minute of measuring fails now.
+    check(&args.model)?;
     pace::offer(models::paced);
     let path = resolve::device(&args.device)?;
     let usage = |why: String| ApiError::usage("device.bad_path", why);
@@ -38,10 +44,13 @@ pub(crate) fn probe(json: bool, args: &ProbeArgs) -> Outcome {
     let read_only = !args.write && !matches!(spec, DiskSpec::Model(..));
     let options = OpenOptions { exclusive: args.write, read_only, ..OpenOptions::default() };
     let failed = |why: String| ApiError::failed("device.probe_failed", why);
+    if let Some(path) = spec.path().filter(|path| !path.exists()) {
+        return Err(ApiError::not_found("device.not_found", format!("there is no disk or file {}", path.display())));
+    }
     let (disk, facts) = backend::open(&spec, options).map_err(|e| failed(with_source(&e)))?;
     if facts.size < SIZE_MIN {
-        let message = format!("{path} has {} bytes; at least {SIZE_MIN} are needed to measure it", facts.size);
-        return Err(usage(message));
+        let (has, least) = (size::long(facts.size), size::long(SIZE_MIN));
+        return Err(usage(format!("{path} has {has}; at least {least} are needed to measure it")));
     }
     if args.write
         && let Some(why) = measure::why_not_write(&disk).map_err(|e| failed(format!("looking at {path}: {e}")))?
@@ -54,16 +63,57 @@ pub(crate) fn probe(json: bool, args: &ProbeArgs) -> Outcome {
     let mut bench = Bench::new(disk, Choice::Auto).map_err(|e| failed(format!("measuring {path}: {e}")))?;
     let mut measured = Vec::new();
     for (name, load) in loads {
+        if !json && std::io::stderr().is_terminal() {
+            eprintln!("measuring {name}, {:.1} s", each.as_secs_f64());
+        }
         let range = (load.from, load.to);
         let asked = measure::Load { op: load.op, depth: load.depth, len: load.len as u32, range, random: load.random };
         let mut times = bench.run(&asked, each).map_err(|e| failed(format!("measuring {path}: {e}")))?;
         measured.push(Measured { name: name.into(), load, got: load.summary(&mut times.ns, times.took_ns) });
     }
     let mut notes = facts.note;
+    if !args.write
+        && let Some(note) = spec.path().and_then(holes)
+    {
+        notes.push(note);
+    }
     if !facts.direct {
         notes.push(format!("{path} was read through the page cache: the numbers are those of memory"));
     }
     show(json, &measured, &args.model, Path::new(&path), facts.size, notes)
+}
+
+/// Whether what is to become of the measurements can be.
+fn check(args: &ModelArgs) -> Result<(), ApiError> {
+    if let Some(base) = &args.base {
+        Model::find(base).map_err(|why| ApiError::usage("model.unknown", format!("--base: {why}")))?;
+    }
+    let Some(path) = &args.output else { return Ok(()) };
+    let wrong = |why: &str| ApiError::usage("model.not_saved", format!("-o {}: {why}", path.display()));
+    if path.extension().is_none_or(|ending| ending != "toml") {
+        return Err(wrong("a model is saved as FILE.toml"));
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        return Err(wrong("there is no such folder"));
+    }
+    Ok(())
+}
+
+/// Reading what was never written asks no disk: such times are those of memory.
+fn holes(path: &Path) -> Option<String> {
+    let facts = std::fs::metadata(path).ok().filter(|facts| facts.is_file())?;
+    let (size, there) = (facts.size(), facts.blocks() * 512);
+    let percent = (size - there.min(size)) * 100 / size.max(1);
+    (percent > 0).then(|| {
+        format!(
+            "{percent} % of {} was never written, and reads of that ask no disk: the numbers are too good; fill it first, \
+             such as with: dd if=/dev/urandom of={} bs=1M conv=notrunc count={}",
+            path.display(),
+            path.display(),
+            size >> 20
+        )
+    })
 }
 
 /// What is asked of a device of so many bytes.
@@ -87,10 +137,11 @@ fn loads(size: u64, write: bool) -> Vec<(&'static str, Load)> {
 }
 
 pub(crate) fn fit(json: bool, args: &FitArgs) -> Outcome {
+    check(&args.model)?;
     let (mut measured, mut notes) = (Vec::new(), Vec::new());
     for path in &args.files {
         let bad = |why: String| ApiError::usage("fio.bad_output", format!("{}: {why}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
+        let text = files::text(path, "what fio --output-format=json printed")?;
         let (more, left_out) = fio::from_fio(&text).map_err(bad)?;
         measured.extend(more);
         notes.extend(left_out);

@@ -3,8 +3,10 @@
 use super::{Outcome, print};
 use crate::args::TraceCommand;
 use crate::client::Client;
+use crate::files;
 use crate::render::printable;
 use crate::render::table::duration;
+use braid_core::flight::MAGIC;
 use braid_host::control::api::*;
 use braid_host::control::size;
 use braid_sim::lab::Direction;
@@ -16,10 +18,18 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often the daemon is asked: often enough that its tape never fills.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// Somebody pressed Ctrl-C: what was recorded until then is wanted.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn interrupted(_: libc::c_int) {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
 
 pub(crate) fn trace(socket: Option<PathBuf>, json: bool, command: &TraceCommand) -> Outcome {
     match command {
@@ -33,7 +43,11 @@ pub(crate) fn trace(socket: Option<PathBuf>, json: bool, command: &TraceCommand)
 }
 
 fn failed(path: &Path, why: impl std::fmt::Display) -> ApiError {
-    ApiError::failed("trace.failed", format!("{}: {why}", path.display()))
+    ApiError::failed("trace.failed", format!("writing {} failed: {why}", path.display()))
+}
+
+fn unfit(path: &Path, why: impl std::fmt::Display) -> ApiError {
+    ApiError::usage("trace.unfit", format!("{}: {why}", path.display()))
 }
 
 fn record(client: &Client, json: bool, of: &str, path: &Path, time: Duration, max: u64) -> Outcome {
@@ -46,10 +60,12 @@ fn record(client: &Client, json: bool, of: &str, path: &Path, time: Duration, ma
     let mut file = BufWriter::new(File::create(path).map_err(|e| failed(path, e))?);
     let head = json!({"braid_trace": 1, "pool": pool, "volume": volume});
     writeln!(file, "{head}").map_err(|e| failed(path, e))?;
+    // SAFETY: the handler does nothing but store into an atomic, which is allowed in one.
+    unsafe { libc::signal(libc::SIGINT, interrupted as *const () as libc::sighandler_t) };
     let (begin, mut requests, mut lost, mut bytes) = (Instant::now(), 0, 0, 0);
     loop {
         std::thread::sleep(LOOK.min(time.saturating_sub(begin.elapsed())));
-        let ends = begin.elapsed() >= time || bytes >= max;
+        let ends = begin.elapsed() >= time || bytes >= max || INTERRUPTED.load(Ordering::Relaxed);
         let part = ask(ends)?;
         for request in &part.requests {
             let line = line(request);
@@ -57,6 +73,8 @@ fn record(client: &Client, json: bool, of: &str, path: &Path, time: Duration, ma
             writeln!(file, "{line}").map_err(|e| failed(path, e))?;
         }
         (requests, lost) = (requests + part.requests.len() as u64, lost + part.lost);
+        // Whole lines: whoever ends us otherwise leaves a trace that can be read.
+        file.flush().map_err(|e| failed(path, e))?;
         if ends {
             break;
         }
@@ -85,8 +103,8 @@ fn line(request: &TracedRequest) -> String {
 }
 
 fn show(path: &Path, json: bool) -> Outcome {
-    let text = std::fs::read_to_string(path).map_err(|e| failed(path, e))?;
-    let trace = Trace::parse(&text).map_err(|why| failed(path, why))?;
+    let text = files::text(path, "a trace of braid trace record or of blkparse")?;
+    let trace = Trace::parse(&text).map_err(|why| unfit(path, why))?;
     let clients: BTreeSet<u32> = trace.requests.iter().map(|request| request.client).collect();
     let sides: Vec<(&str, usize, u64)> = Direction::ALL
         .iter()
@@ -105,15 +123,21 @@ fn show(path: &Path, json: bool) -> Outcome {
         print(&format!("{}\n", json!({"schema": "braid.trace.show", "version": 1, "data": data})));
         return Ok(0);
     }
+    let ns = trace.duration_ns();
+    let per_second = |n: usize| (n as u128 * 1_000_000_000).checked_div(u128::from(ns)).unwrap_or(0);
     let mut out = format!(
-        "{} requests of {} clients in {}, on the first {} of a volume\n",
+        "{} requests of {} in {}, on the first {} of a volume\n",
         trace.requests.len(),
-        clients.len(),
-        duration(trace.duration_ns()),
+        match clients.len() {
+            1 => "one client".into(),
+            n => format!("{n} clients"),
+        },
+        duration(ns),
         size::long(trace.bytes_needed())
     );
     for (name, count, bytes) in sides.iter().filter(|(_, count, _)| *count > 0) {
-        let _ = writeln!(out, "  {name:<6} {count:>10}  {}", size::long(*bytes));
+        let (bytes, each) = (size::long(*bytes), size::long(bytes / *count as u64));
+        let _ = writeln!(out, "  {name:<6} {count:>10} {:>9}/s  {bytes:>8}, {each} each", per_second(*count));
     }
     for note in &trace.notes {
         let _ = writeln!(out, "note: {}", printable(note));
@@ -123,8 +147,12 @@ fn show(path: &Path, json: bool) -> Outcome {
 }
 
 fn replay(path: &Path, json: bool) -> Outcome {
-    let record = std::fs::read(path).map_err(|e| failed(path, e))?;
-    let done = flight::replay(&record).map_err(|why| failed(path, why))?;
+    let record = files::bytes(path, "what braid daemon --flight-record wrote")?;
+    if !record.starts_with(MAGIC) {
+        return Err(unfit(path, "it does not begin as a flight record does; braid trace show reads traces"));
+    }
+    let done = flight::replay(&record)
+        .map_err(|why| ApiError::failed("trace.differs", format!("{}: {why}", path.display())))?;
     let [requests, completions, rest] = flight::kinds(&record);
     print(&match json {
         true => format!(

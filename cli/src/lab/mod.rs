@@ -24,6 +24,7 @@ use braid_sim::table::{Lab, Row, Sheet, Table, Within};
 use braid_sim::{scale, tables};
 use serde_json::{Value, json};
 use std::fmt::Write;
+use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -100,18 +101,40 @@ fn unsteady(runs: &[Run], flags: &LabFlags) -> Vec<&'static str> {
     runs.iter().filter(|run| run.table.sheet(&other) != run.sheet).map(|run| run.table.name).collect()
 }
 
-fn run(tables: &[&'static Table], flags: &LabFlags) -> Vec<Run> {
+/// One table after the other; `done` hears of each as soon as it is.
+fn run(
+    tables: &[&'static Table],
+    flags: &LabFlags,
+    mut done: impl FnMut(&Run) -> Result<(), ApiError>,
+) -> Result<Vec<Run>, ApiError> {
     let lab = flags.threads.map_or_else(Lab::new, |threads| Lab { threads: threads.get() });
-    let one = |table: &&'static Table| {
+    let somebody_looks = std::io::stderr().is_terminal();
+    let mut runs = Vec::new();
+    for table in tables {
+        if somebody_looks {
+            eprint!("running {} ...", table.name);
+        }
         let begun = Instant::now();
-        Run { table, sheet: table.sheet(&lab), took: begun.elapsed() }
-    };
-    tables.iter().map(one).collect()
+        let run = Run { table, sheet: table.sheet(&lab), took: begun.elapsed() };
+        if somebody_looks {
+            eprint!("\r\x1b[K");
+        }
+        done(&run)?;
+        runs.push(run);
+    }
+    Ok(runs)
 }
 
 fn show(tables: &[&'static Table], flags: &LabFlags, json: bool) -> Outcome {
-    let runs = run(tables, flags);
     let folder = flags.output.as_deref().unwrap_or(Path::new(FOLDER));
+    // Some of it takes minutes: what cannot be written is told before.
+    write(&[], folder)?;
+    let runs = run(tables, flags, |run| {
+        if !json {
+            commands::print(&text(run)?);
+        }
+        Ok(())
+    })?;
     write(&runs, folder)?;
     if let Some(path) = &flags.docs {
         let (_, filled) = documented(path, &runs)?;
@@ -120,16 +143,15 @@ fn show(tables: &[&'static Table], flags: &LabFlags, json: bool) -> Outcome {
     if json {
         print_json(&runs);
     } else {
-        let mut out: String = runs.iter().map(text).collect::<Result<Vec<_>, _>>()?.concat();
-        let _ = writeln!(out, "{}\nWritten: {}", verdict(&runs), folder.join("report.html").display());
-        commands::print(&out);
+        let report = folder.join("report.html");
+        commands::print(&format!("{}\nWritten: {}, and a CSV for each table\n", verdict(&runs), report.display()));
     }
     Ok(0)
 }
 
 /// As `show`, but only what is out of tolerance; the exit code says whether anything is, or a document is stale.
 fn verify(tables: &[&'static Table], flags: &LabFlags, twice: bool, json: bool) -> Outcome {
-    let runs = run(tables, flags);
+    let runs = run(tables, flags, |_| Ok(()))?;
     let unsteady = if twice { unsteady(&runs, flags) } else { Vec::new() };
     if let Some(folder) = &flags.output {
         write(&runs, folder)?;

@@ -16,7 +16,9 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space:
 svg { width: 100%; height: auto; margin: .6em 0 } svg text { font: 12px system-ui, sans-serif; fill: currentColor }
 svg .title { font-weight: 600; font-size: 13px } svg .end { text-anchor: end } svg .mid { text-anchor: middle }
 svg .grid { stroke: currentColor; stroke-opacity: .15 } svg polyline { stroke-width: 2 }
-.source { color: #888 }
+.source { opacity: .75 } p.note { margin: .4em 0 }
+@media (prefers-color-scheme: dark) { :root { --bad: #ff8a7a; --good: #6fcf97 } }
+@media print { h2 { break-after: avoid } svg, tr { break-inside: avoid } }
 ";
 
 /// The page.
@@ -25,8 +27,10 @@ pub(super) fn page(runs: &[Run]) -> String {
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\"><title>braid lab</title><style>{STYLE}</style></head>\n\
-         <body><h1>braid lab: ours beside published</h1>\n\
-         <p>The engine that serves real disks, in virtual time. {} of {judged} judged numbers and claims hold.</p>\n",
+         <body><h1>braid lab</h1>\n\
+         <p>The engine that serves real disks, in virtual time. {} of {judged} judged numbers and claims hold.</p>\n\
+         <p>A number holds when it deviates from the published one by no more than what is allowed; a claim is a sentence \
+         that is true or not. What has neither yes nor NO is only shown. Bars tell their value when pointed at.</p>\n",
         judged - misses
     );
     out.push_str("<table><tr><th>table</th><th>what</th><th class=\"n\">hold</th></tr>\n");
@@ -62,7 +66,7 @@ fn section(out: &mut String, Run { table, sheet, .. }: &Run) {
         out.push_str(&draw(plot));
     }
     for note in &sheet.notes {
-        let _ = writeln!(out, "<p>{}</p>", escape(note));
+        let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(note));
     }
     out.push_str(
         "<table><tr><th>what</th><th>unit</th><th class=\"n\">published</th><th class=\"n\">ours</th>\

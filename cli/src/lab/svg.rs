@@ -6,12 +6,14 @@ use braid_sim::table::Plot;
 use std::fmt::Write;
 
 const WIDTH: f64 = 860.0;
-const HEIGHT: f64 = 300.0;
-/// Room for the axis, the title and legend, the right end, and what stands below.
+/// Where what is drawn begins and ends: title and legend are above, names below. See [`Frame`] for the rest.
+const TOP: f64 = 52.0;
+const FOOT: f64 = 236.0;
 const LEFT: f64 = 70.0;
-const TOP: f64 = 58.0;
 const RIGHT: f64 = 14.0;
-const BOTTOM: f64 = 66.0;
+/// From the axis to what stands below it, and from line to line there.
+const BELOW: f64 = 16.0;
+const LINE: f64 = 15.0;
 const PALETTE: [&str; 8] = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#f0e442", "#888888"];
 /// Text of a legend, a letter's width.
 const LETTER: f64 = 6.6;
@@ -70,12 +72,17 @@ impl Axis {
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
-    /// Round numbers from end to end: powers of ten if logarithmic, else about five of 1, 2 or 5.
+    /// Round numbers from end to end: powers of ten if logarithmic, their 2 and 5 times too where those are few; else
+    /// about five of 1, 2 or 5.
     fn ticks(&self) -> Vec<f64> {
         if self.log {
             let (low, high) = (self.low.log10().floor() as i32, self.high.log10().ceil() as i32);
-            let all = (low..=high).map(|e| 10f64.powi(e));
-            return all.filter(|v| (self.low..=self.high).contains(v)).collect();
+            let times = |factors: &[f64]| -> Vec<f64> {
+                let all = (low..=high).flat_map(|e| factors.iter().map(move |f| f * 10f64.powi(e)));
+                all.filter(|v| (self.low..=self.high).contains(v)).collect()
+            };
+            let tens = times(&[1.0]);
+            return if tens.len() < 3 { times(&[1.0, 2.0, 5.0]) } else { tens };
         }
         let raw = (self.high - self.low) / 5.0;
         if raw <= 0.0 {
@@ -88,13 +95,81 @@ impl Axis {
     }
 }
 
-fn begin(title: &str, series: &[String]) -> String {
+/// How much room names below the axis need, and to its left.
+struct Frame {
+    left: f64,
+    height: f64,
+    /// Names that don't fit beside one another even on several lines stand slanted, all of them.
+    slanted: bool,
+}
+
+/// Most lines of a name.
+const LINES_MAX: usize = 4;
+/// 45 degrees: what a slanted name takes to the left and below, for each letter.
+const SLANTED_LETTER: f64 = LETTER * std::f64::consts::FRAC_1_SQRT_2;
+
+impl Frame {
+    fn new(names: &[&str]) -> Frame {
+        let room = room(LEFT, names.len());
+        let wrapped: Vec<Vec<String>> = names.iter().map(|name| wrap(name, room)).collect();
+        let fits = |lines: &Vec<String>| lines.len() <= LINES_MAX && lines.iter().all(|line| width(line) <= room);
+        let lines = wrapped.iter().map(Vec::len).max().unwrap_or(1) as f64;
+        if wrapped.iter().all(fits) {
+            return Frame { left: LEFT, height: FOOT + BELOW + lines * LINE, slanted: false };
+        }
+        let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64 * SLANTED_LETTER;
+        Frame { left: LEFT.max(longest), height: FOOT + 2.0 * BELOW + longest, slanted: true }
+    }
+
+    /// The name of what stands at `x`.
+    fn label(&self, out: &mut String, x: f64, room: f64, name: &str) {
+        let y = FOOT + BELOW;
+        if self.slanted {
+            let _ = writeln!(
+                out,
+                "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"end\" transform=\"rotate(-45 {x:.1} {y:.1})\">{}</text>",
+                escape(name)
+            );
+            return;
+        }
+        for (i, line) in wrap(name, room).iter().enumerate() {
+            let y = y + i as f64 * LINE;
+            let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"mid\">{}</text>", escape(line));
+        }
+    }
+}
+
+/// For each of so many groups.
+fn room(left: f64, groups: usize) -> f64 {
+    (WIDTH - left - RIGHT) / groups.max(1) as f64
+}
+
+fn width(text: &str) -> f64 {
+    text.chars().count() as f64 * LETTER
+}
+
+/// Lines that are no wider than `room`, where words allow that.
+fn wrap(text: &str, room: f64) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if width(line) + width(" ") + width(word) <= room => *line = format!("{line} {word}"),
+            _ => lines.push(word.into()),
+        }
+    }
+    lines
+}
+
+/// Title with what is shown, and the legend.
+fn begin(title: &str, unit: &str, series: &[String], frame: &Frame) -> String {
+    let (left, height) = (frame.left, frame.height);
     let mut out = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{t}\" xmlns=\"http://www.w3.org/2000/svg\">\
-         <text x=\"{LEFT}\" y=\"18\" class=\"title\">{t}</text>\n",
-        t = escape(title)
+        "<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{t}\" xmlns=\"http://www.w3.org/2000/svg\">\
+         <text x=\"{left:.1}\" y=\"18\"><tspan class=\"title\">{t}</tspan><tspan dx=\"10\">{u}</tspan></text>\n",
+        t = escape(title),
+        u = escape(unit)
     );
-    let mut x = LEFT;
+    let mut x = left;
     for (i, name) in series.iter().enumerate() {
         let _ = writeln!(
             out,
@@ -103,7 +178,7 @@ fn begin(title: &str, series: &[String]) -> String {
             x + 14.0,
             escape(name)
         );
-        x += 30.0 + name.chars().count() as f64 * LETTER;
+        x += 30.0 + width(name);
     }
     out
 }
@@ -113,20 +188,19 @@ fn colour(i: usize) -> &'static str {
 }
 
 /// Lines across, with their numbers.
-fn scale_up(out: &mut String, axis: &Axis, unit: &str) {
+fn scale_up(out: &mut String, axis: &Axis, left: f64) {
     for tick in axis.ticks() {
         let y = axis.place(tick);
         let _ = writeln!(
             out,
-            "<line x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" class=\"grid\"/>\
+            "<line x1=\"{left:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" class=\"grid\"/>\
              <text x=\"{:.1}\" y=\"{:.1}\" class=\"end\">{}</text>",
             WIDTH - RIGHT,
-            LEFT - 6.0,
+            left - 6.0,
             y + 4.0,
             short(tick)
         );
     }
-    let _ = writeln!(out, "<text x=\"4\" y=\"{:.1}\">{}</text>", TOP - 8.0, escape(unit));
 }
 
 /// How bars of one group stand.
@@ -137,14 +211,15 @@ enum Stack {
 }
 
 fn bars(title: &str, unit: &str, series: &[String], groups: &[(String, Vec<f64>)], stack: Stack) -> String {
-    let mut out = begin(title, series);
+    let frame = Frame::new(&groups.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>());
+    let mut out = begin(title, unit, series, &frame);
     let tallest = groups.iter().flat_map(|(_, values)| values).fold(0.0, |a: f64, b| a.max(*b));
     let high = if stack == Stack::Upon { 100.0 } else { tallest.max(f64::MIN_POSITIVE) };
-    let up = Axis { low: 0.0, high, log: false, from: HEIGHT - BOTTOM, to: TOP };
-    scale_up(&mut out, &up, unit);
-    let room = (WIDTH - LEFT - RIGHT) / groups.len().max(1) as f64;
+    let up = Axis { low: 0.0, high, log: false, from: FOOT, to: TOP };
+    scale_up(&mut out, &up, frame.left);
+    let room = room(frame.left, groups.len());
     for (g, (name, values)) in groups.iter().enumerate() {
-        let left = LEFT + g as f64 * room;
+        let left = frame.left + g as f64 * room;
         let count = if stack == Stack::Upon { 1 } else { values.len().max(1) };
         let wide = (room * 0.8 / count as f64).min(40.0);
         let start = left + (room - wide * count as f64) / 2.0;
@@ -167,25 +242,18 @@ fn bars(title: &str, unit: &str, series: &[String], groups: &[(String, Vec<f64>)
                 below += value;
             }
         }
-        label(&mut out, left + room / 2.0, room, name);
+        frame.label(&mut out, left + room / 2.0, room, name);
     }
     out + "</svg>\n"
-}
-
-/// The name of a group: level where there is room, else slanted.
-fn label(out: &mut String, x: f64, room: f64, name: &str) {
-    let y = HEIGHT - BOTTOM + 16.0;
-    let fits = name.chars().count() as f64 * LETTER <= room;
-    let (class, turn) =
-        if fits { ("mid", String::new()) } else { ("end", format!(" transform=\"rotate(-28 {x:.1} {y:.1})\"")) };
-    let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\"{turn}>{}</text>", escape(name));
 }
 
 type Line = (String, Vec<(f64, f64)>);
 
 fn lines(title: &str, units: (&str, &str), log: (bool, bool), lines: &[Line]) -> String {
     let names: Vec<String> = lines.iter().map(|(name, _)| name.clone()).collect();
-    let mut out = begin(title, &names);
+    // Numbers, and below them what they count.
+    let frame = Frame { left: LEFT, height: FOOT + BELOW + 2.0 * LINE, slanted: false };
+    let mut out = begin(title, units.1, &names, &frame);
     let shown = |(x, y): &(f64, f64)| (!log.0 || *x > 0.0) && (!log.1 || *y > 0.0);
     let points = || lines.iter().flat_map(|(_, points)| points).filter(|p| shown(p));
     let span = |of: fn(&(f64, f64)) -> f64, log: bool| {
@@ -195,16 +263,16 @@ fn lines(title: &str, units: (&str, &str), log: (bool, bool), lines: &[Line]) ->
     };
     let (across, up) = (span(|p| p.0, log.0), span(|p| p.1, log.1));
     let across = Axis { low: across.0, high: across.1, log: log.0, from: LEFT, to: WIDTH - RIGHT };
-    let up = Axis { low: up.0, high: up.1, log: log.1, from: HEIGHT - BOTTOM, to: TOP };
-    scale_up(&mut out, &up, units.1);
+    let up = Axis { low: up.0, high: up.1, log: log.1, from: FOOT, to: TOP };
+    scale_up(&mut out, &up, LEFT);
     for tick in across.ticks() {
-        label(&mut out, across.place(tick), 60.0, &short(tick));
+        frame.label(&mut out, across.place(tick), 60.0, &short(tick));
     }
     let _ = writeln!(
         out,
         "<text x=\"{:.1}\" y=\"{:.1}\" class=\"end\">{}</text>",
         WIDTH - RIGHT,
-        HEIGHT - BOTTOM + 36.0,
+        FOOT + BELOW + LINE + 3.0,
         escape(units.0)
     );
     for (i, (_, points)) in lines.iter().enumerate() {
@@ -233,7 +301,7 @@ mod tests {
         let series = vec!["x".to_string(), "y".to_string()];
         let svg =
             draw(&Plot::Bars { title: "t".into(), unit: "MiB/s", series: series.clone(), groups: groups.clone() });
-        let full = HEIGHT - BOTTOM - TOP;
+        let full = FOOT - TOP;
         assert_eq!(heights(&svg), [full / 4.0, full / 2.0, full, 0.0]);
         assert!(svg.contains("a&lt;b") && !svg.contains("a<b"));
         let svg = draw(&Plot::Shares { title: "t".into(), series, groups });
@@ -246,6 +314,7 @@ mod tests {
         let axis = |low, high, log| Axis { low, high, log, from: 0.0, to: 100.0 };
         assert_eq!(axis(0.0, 10.0, false).ticks(), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
         assert_eq!(axis(0.5, 2000.0, true).ticks(), [1.0, 10.0, 100.0, 1000.0]);
+        assert_eq!(axis(400.0, 2100.0, true).ticks(), [500.0, 1000.0, 2000.0]);
         assert_eq!(axis(1.0, 100.0, true).place(10.0), 50.0);
         assert_eq!(axis(0.0, 0.0, false).ticks(), [0.0]);
         for (value, text) in [(0.0, "0"), (0.25, "0.25"), (9.5, "9.5"), (25_000.0, "25k"), (1_500_000.0, "1.5M")] {
@@ -263,8 +332,33 @@ mod tests {
             lines: vec![("a".into(), points)],
         });
         let line = svg.split("points=\"").nth(1).and_then(|s| s.split('"').next()).expect("a line");
-        assert_eq!(line, format!("{LEFT}.0,{}.0 {}.0,{TOP}.0", HEIGHT - BOTTOM, WIDTH - RIGHT).replace(".0.0", ".0"));
+        assert_eq!(line, format!("{LEFT:.1},{FOOT:.1} {:.1},{TOP:.1}", WIDTH - RIGHT));
         let empty = draw(&Plot::Lines { title: "t".into(), units: ("", ""), log: (false, false), lines: vec![] });
         assert!(empty.ends_with("</svg>\n") && !empty.contains("NaN"));
+    }
+
+    /// Every name lies within the picture, measured by the letter.
+    #[test]
+    fn names_are_not_cut_off() {
+        let names = |n: usize, name: &str| -> Vec<String> { (0..n).map(|i| format!("{name} {i}")).collect() };
+        for (names, slanted) in [
+            (names(3, "HDD"), false),
+            (names(6, "SSD + HDD, tiers, host passes flushes on"), false),
+            (names(20, "memory store, write, at most"), true),
+            (names(4, "mq-deadline,queue_depth=64,and-no-blank-anywhere"), true),
+        ] {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let frame = Frame::new(&names);
+            assert_eq!(frame.slanted, slanted, "{names:?}");
+            let room = room(frame.left, names.len());
+            let (mut svg, first) = (String::new(), frame.left + room / 2.0);
+            frame.label(&mut svg, first, room, names[0]);
+            let longest = svg.split("</text>").filter_map(|s| s.rsplit('>').next()).map(width).fold(0.0, f64::max);
+            let (beside, below) = match slanted {
+                true => (longest * std::f64::consts::FRAC_1_SQRT_2, BELOW + longest * std::f64::consts::FRAC_1_SQRT_2),
+                false => (longest / 2.0, BELOW + (svg.matches("<text").count() as f64 - 1.0) * LINE),
+            };
+            assert!(first - beside >= 0.0 && FOOT + below <= frame.height, "{names:?}: {svg}");
+        }
     }
 }

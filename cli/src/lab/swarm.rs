@@ -1,5 +1,6 @@
 //! `braid lab swarm`: runs drawn from seeds, on all cores, until one fails or time is up.
 
+use std::io::IsTerminal;
 use std::panic;
 use std::path::Path;
 use std::sync::Mutex;
@@ -9,10 +10,11 @@ use std::time::{Duration, Instant};
 use braid_host::control::api::ApiError;
 use braid_sim::Sabotage;
 use braid_sim::swarm::{self, Failure, Scenario, Summary, draw};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::SwarmFlags;
 use crate::commands::{self, Outcome};
+use crate::files;
 
 /// Seeds, unless the flags say otherwise.
 const COUNT: u64 = 1000;
@@ -34,29 +36,34 @@ impl Tally {
         self.crashes.fetch_add(summary.crashes, Ordering::Relaxed);
     }
 
+    fn counts(&self) -> [u64; 3] {
+        [&self.runs, &self.answered, &self.crashes].map(|n| n.load(Ordering::Relaxed))
+    }
+
     fn text(&self, begun: Instant) -> String {
-        let of = |n: &AtomicU64| n.load(Ordering::Relaxed);
-        let (runs, answered, crashes) = (of(&self.runs), of(&self.answered), of(&self.crashes));
+        let [runs, answered, crashes] = self.counts();
         format!("{runs} runs, {answered} requests, {crashes} crashes, {:.0} s", begun.elapsed().as_secs_f64())
     }
 }
 
 pub(super) fn swarm(flags: &SwarmFlags, json: bool) -> Outcome {
     let sabotage = flags.sabotage.as_deref().map(sabotage).transpose()?;
+    let scenario = flags.scenario.as_deref().map(read).transpose()?;
     // A failed run says what was wrong by itself; one that is being made small panics a thousand times.
     panic::set_hook(Box::new(|_| {}));
-    let (found, tally) = match &flags.scenario {
-        Some(path) => one(&read(path)?),
-        None => many(flags, sabotage),
+    let (begun, tally) = (Instant::now(), Tally::default());
+    let found = match &scenario {
+        Some(scenario) => one(scenario, &tally),
+        None => many(flags, sabotage, begun, &tally),
     };
     match found {
         None => {
-            match json {
-                true => {
-                    commands::print(&format!("{}\n", json!({"schema": "lab.swarm", "version": 1, "failed": false})))
-                }
-                false => commands::print(&format!("All well: {tally}\n")),
-            }
+            let [runs, requests, crashes] = tally.counts();
+            let counts = json!({"failed": false, "runs": runs, "requests": requests, "crashes": crashes});
+            commands::print(&match json {
+                true => in_json(counts),
+                false => format!("All well: {}\n", tally.text(begun)),
+            });
             Ok(0)
         }
         Some(found) => {
@@ -64,6 +71,10 @@ pub(super) fn swarm(flags: &SwarmFlags, json: bool) -> Outcome {
             Ok(1)
         }
     }
+}
+
+fn in_json(data: Value) -> String {
+    format!("{}\n", json!({"schema": "lab.swarm", "version": 1, "data": data}))
 }
 
 /// A run that failed.
@@ -81,31 +92,27 @@ fn sabotage(name: &str) -> Result<Sabotage, ApiError> {
 }
 
 fn read(path: &Path) -> Result<Scenario, ApiError> {
-    let failed = |why: String| ApiError::usage("lab.swarm", format!("{}: {why}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))?;
-    Scenario::parse(&text).map_err(failed)
+    let text = files::text(path, "a scenario that lab swarm printed")?;
+    Scenario::parse(&text).map_err(|why| ApiError::usage("lab.swarm", format!("{}: {why}", path.display())))
 }
 
-fn one(scenario: &Scenario) -> (Option<Found>, String) {
-    let (begun, tally) = (Instant::now(), Tally::default());
-    let found = match swarm::attempt(scenario) {
+fn one(scenario: &Scenario, tally: &Tally) -> Option<Found> {
+    match swarm::attempt(scenario) {
         Ok(summary) => {
             tally.add(&summary);
             None
         }
         Err(failure) => Some(Found { seed: None, scenario: scenario.clone(), failure }),
-    };
-    (found, tally.text(begun))
+    }
 }
 
 /// Seeds in order, over several threads, until the first failure; of failures at once the lowest seed counts.
-fn many(flags: &SwarmFlags, sabotage: Option<Sabotage>) -> (Option<Found>, String) {
-    let begun = Instant::now();
+fn many(flags: &SwarmFlags, sabotage: Option<Sabotage>, begun: Instant, tally: &Tally) -> Option<Found> {
     let first = flags.seed.unwrap_or(0);
-    let until = flags.hours.map(|hours| begun + Duration::from_secs_f64(hours.max(0.0) * 3600.0));
+    let until = flags.hours.map(|time| begun + time);
     let count = flags.count.unwrap_or(if until.is_some() { u64::MAX - first } else { COUNT });
     let threads = flags.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, |n| n.get());
-    let (next, stops, tally) = (AtomicU64::new(first), AtomicBool::new(false), Tally::default());
+    let (next, stops) = (AtomicU64::new(first), AtomicBool::new(false));
     let found: Mutex<Option<Found>> = Mutex::new(None);
     let is_over = || stops.load(Ordering::Relaxed) || until.is_some_and(|at| Instant::now() >= at);
     std::thread::scope(|scope| {
@@ -129,17 +136,20 @@ fn many(flags: &SwarmFlags, sabotage: Option<Sabotage>) -> (Option<Found>, Strin
             }
         };
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let mut told = Instant::now();
+        let (mut told, somebody_looks) = (Instant::now(), std::io::stderr().is_terminal());
         while workers.iter().any(|w| !w.is_finished()) {
             std::thread::sleep(Duration::from_millis(20));
-            if told.elapsed() >= PROGRESS {
+            if somebody_looks && told.elapsed() >= PROGRESS {
                 told = Instant::now();
-                eprint!("\r{}", tally.text(begun));
+                // A line that is written over, and gone in the end.
+                eprint!("\r{}\x1b[K", tally.text(begun));
             }
         }
-        eprintln!("\r{}", tally.text(begun));
+        if somebody_looks {
+            eprint!("\r\x1b[K");
+        }
     });
-    (found.into_inner().expect("nobody panics with the lock"), tally.text(begun))
+    found.into_inner().expect("nobody panics with the lock")
 }
 
 /// What was wrong, how to see it again, and the smallest scenario that shows it.
@@ -151,17 +161,20 @@ fn report(found: &Found, flags: &SwarmFlags, json: bool) {
         format!("braid lab swarm --seed {seed} --count 1{sabotage}")
     });
     if json {
-        let value = json!({
-            "schema": "lab.swarm", "version": 1, "failed": true, "checker": failure.checker.name(), "why": failure.why,
+        return commands::print(&in_json(json!({
+            "failed": true, "checker": failure.checker.name(), "why": failure.why,
             "seed": seed, "again": again, "scenario": serde_json::to_value(&small).unwrap_or_default(),
-        });
-        return commands::print(&format!("{value}\n"));
+        })));
     }
     eprintln!("{}", failure.why);
     if let Some(again) = again {
         eprintln!("Again: {again}");
     }
     let (steps, before) = (small.steps(), scenario.steps());
-    eprintln!("Made small, {steps} steps of {before}; from a file it runs with braid lab swarm --scenario FILE:");
+    let size = match flags.no_shrink {
+        true => format!("As it was drawn, {steps} steps"),
+        false => format!("Made small, {steps} steps of {before}"),
+    };
+    eprintln!("{size}; from a file it runs with braid lab swarm --scenario FILE:");
     commands::print(&small.to_text());
 }

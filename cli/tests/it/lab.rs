@@ -17,6 +17,37 @@ fn check(tables: &[&str], document: &Path) -> Check {
     Check { code: run.status.code(), out: String::from_utf8_lossy(&run.stdout).into_owned() }
 }
 
+/// `lab swarm` with these words: code, standard output, standard error.
+fn swarm(words: &str) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
+    let run = command.args(["lab", "swarm"]).args(words.split_whitespace()).output().expect("braid runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (run.status.code(), text(&run.stdout), text(&run.stderr))
+}
+
+#[test]
+fn a_swarm_answers_in_words_and_in_json() {
+    let (code, out, err) = swarm("--count 2");
+    assert!(code == Some(0) && out.starts_with("All well: 2 runs, "), "{out}{err}");
+    assert!(err.is_empty(), "no progress where nobody looks: {err}");
+    let (_, out, _) = swarm("--count 2 --json");
+    let value: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((&value["data"]["failed"], &value["data"]["runs"]), (&false.into(), &2.into()), "{value}");
+    let (code, out, _) = swarm("--count 1 --break read-elsewhere --no-shrink --json");
+    let value: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((code, &value["data"]["checker"]), (Some(1), &"content".into()), "{value}");
+    for (words, wanted, part) in [
+        ("--hours inf", 2, "write hours, such as 8 or 0.1"),
+        ("--hours 0", 2, "see: braid lab swarm --help"),
+        ("--count 0", 2, "write a whole number of 1 or more"),
+        ("--scenario nosuch.json", 4, "it has to be a scenario that lab swarm printed"),
+        ("--break nothing", 2, "there is no mistake 'nothing'"),
+    ] {
+        let (code, _, err) = swarm(words);
+        assert!(code == Some(wanted) && err.contains(part), "{words}: {code:?} {err}");
+    }
+}
+
 const STALE: &str = "shows other numbers; bring it up to date: braid lab all --docs";
 
 #[test]

@@ -478,7 +478,7 @@ fn volumes() {
 fn import_looks_first() {
     let daemon = Daemon::start();
     let look = daemon.braid("import -d /nonexistent/disks");
-    assert!(look.code == 0 && look.err.contains("braid import old"), "{look:?}");
+    assert!(look.code == 0 && look.err.contains("braid import -d /nonexistent/disks old"), "{look:?}");
     assert_eq!(daemon.last("import")["directories"][0], "/nonexistent/disks");
     let open = daemon.braid("import -aH -o name,imported");
     assert_eq!(open.out, "old\tyes\n");

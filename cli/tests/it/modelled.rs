@@ -94,8 +94,29 @@ fn a_modelled_disk_is_probed_and_its_model_found_again() {
     assert!(loads[3]["kib_per_second"].as_u64().expect("a rate") < 230_000, "{found}");
     let text = std::fs::read_to_string(&file).expect("the model");
     assert!(text.contains("# Measured: ") && text.contains("name = \"found\""), "{text}");
-    real.ok(&format!("create tank -d single -m single model:{file},{}", real.disk("d1.img", 64 * MIB)));
+    real.ok(&format!("create tank -d single -m single model:{file},{}", real.disk("d1.img", 4096 * MIB)));
     assert!(real.ok("status").contains("answers no sooner than model found would"));
+    let out = real.ok("lab what-if --pool tank --files mail,files=2 --seeds 1");
+    assert!(out.contains("1 hdd of 4GiB (model found)"), "in the laboratory it is such a disk as well: {out}");
+}
+
+#[test]
+fn what_would_spoil_a_probe_is_told_before_it() {
+    let real = Real::start();
+    let sparse = real.disk("sparse.img", 64 * MIB);
+    let seconds = "--seconds 3600";
+    for (line, code, part) in [
+        (format!("{sparse} {seconds} -o {sparse}"), 2, "a model is saved as FILE.toml"),
+        (format!("{sparse} {seconds} -o /nosuch/m.toml"), 2, "there is no such folder"),
+        (format!("{sparse} {seconds} --base floppy"), 2, "no model is called \"floppy\""),
+        (format!("{sparse}x {seconds}"), 4, "there is no disk or file"),
+        (format!("{sparse} --seconds 5m"), 2, "write a whole number from 1 to 3600"),
+    ] {
+        let run = real.braid(&format!("device probe {line}"));
+        assert!(run.code == code && run.err.contains(part), "{line}: {run:?}");
+    }
+    let note = &real.json(&format!("device probe {sparse} --seconds 1"))["notes"][0];
+    assert!(note.as_str().expect("a note").contains("was never written"), "{note}");
 }
 
 #[test]
@@ -119,7 +140,9 @@ fn a_run_of_fio_becomes_a_model() {
     let found = real.json(&format!("device fit {fixture} --name mine"));
     assert_eq!((&found["name"], &found["kind"]), (&"mine".into(), &"flash".into()));
     assert!(found["notes"][0].as_str().expect("a note").contains("job mixed is left out"), "{found}");
-    let run = real.braid(&format!("device fit {}", real.disk("x.json", 4096)));
-    assert_eq!(run.code, 2, "{run:?}");
-    assert!(run.err.contains("no output of fio"), "{run:?}");
+    std::fs::write(real.path("y.json"), "{}").expect("write");
+    for (file, part) in [(real.disk("x.json", 4096), "it is not text"), (real.word("y.json"), "no output of fio")] {
+        let run = real.braid(&format!("device fit {file}"));
+        assert!(run.code == 2 && run.err.contains(part), "{run:?}");
+    }
 }

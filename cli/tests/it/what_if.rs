@@ -5,7 +5,8 @@ use braid_host::nbd::client::{Client, Wish};
 use braid_host::nbd::proto::cmd;
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
@@ -98,25 +99,85 @@ fn mistakes_are_one_sentence() {
     let real = desk();
     let (pool, job) = (real.word("pool.toml"), real.word("web.fio"));
     fs::write(real.path("bad.fio"), "[j]\nsize=1m\niodpeth=4\n").expect("write");
-    let bad = real.word("bad.fio");
-    for (line, part) in [
-        (format!("--pool {pool}"), "what is asked? name a load with --job"),
-        (format!("--pool {pool} --job {bad}"), "line 3: no option \"iodpeth\" is known"),
-        (format!("--pool {pool}.toml --job {job}"), "cannot read"),
-        (format!("--pool {pool} --job {job} --set faster"), "is no change"),
-        (format!("--pool {pool} --job {job} --set read_policy=best"), "variant read_policy=best: "),
-        (format!("--pool {pool} --job {job} --replace nvme=ssd"), "no device of class \"nvme\""),
-        (format!("--pool {pool} --job {job} --model d7=nvme"), "the pool has no device \"d7\"; there are d"),
-        (format!("--pool {pool} --files database"), "there are install, install-unsafe, tree, mail"),
-        (format!("--pool {pool} --files mail,speed=1"), "no knob \"speed\""),
-        (format!("--pool {pool} --trace {pool}"), "no request in the trace"),
+    fs::write(real.path("huge.fio"), "[j]\nrw=read\nsize=20T\n").expect("write");
+    let (bad, huge) = (real.word("bad.fio"), real.word("huge.fio"));
+    for (line, code, part) in [
+        (format!("--pool {pool}"), 2, "what is asked? name a load with --job"),
+        (format!("--job {job}"), 2, "--pool <POOL|FILE.toml> <--job <FILE>|--trace <FILE>|--files <NAME>>"),
+        (format!("--pool {pool} --job {bad}"), 2, "line 3: no option \"iodpeth\" is known"),
+        (
+            format!("--pool {pool} --job {huge}"),
+            2,
+            "the load touches 20480 GiB of volume v0, more than the pool can hold",
+        ),
+        (format!("--pool {pool}x.toml --job {job}"), 4, "there is no file"),
+        (format!("--pool {pool} --job {job}x"), 4, "you may mean"),
+        (format!("--pool {job}/ --job {job}"), 4, "there is no file"),
+        (format!("--pool {job} --job {job}"), 2, "line 6: key with no value, expected `=`"),
+        (format!("--pool {pool} --job {job} --set faster"), 2, "is no change"),
+        (format!("--pool {pool} --job {job} --set read_policy=best"), 2, "variant read_policy=best: "),
+        (format!("--pool {pool} --job {job} --replace nvme=ssd"), 2, "no device of class \"nvme\", only hdd, ssd"),
+        (format!("--pool {pool} --job {job} --add nvme:many"), 2, "\"many\" is no size"),
+        (
+            format!("--pool {pool} --job {job} --model d7=nvme"),
+            2,
+            "no device or class \"d7\"; its devices are d0, d1, ssd2",
+        ),
+        (format!("--pool {pool} --job {job} --seconds 30s"), 2, "write a whole number of 1 or more"),
+        (format!("--pool {pool} --job {job} --requests 0"), 2, "see: braid lab what-if --help"),
+        (format!("--pool {pool} --files database"), 2, "there are install, install-unsafe, tree, mail"),
+        (format!("--pool {pool} --files mail,speed=1"), 2, "no knob \"speed\""),
+        (format!("--pool {pool} --trace {pool}"), 2, "no request in it"),
     ] {
         let run = real.braid(&format!("lab what-if {line}"));
-        assert!(run.code != 0 && run.err.contains(part), "{line}: {run:?}");
+        assert!(run.code == code && run.err.contains(part), "{line}: {run:?}");
         assert!(run.err.lines().filter(|line| line.contains("braid: ")).count() <= 1, "{run:?}");
     }
     let run = real.braid(&format!("lab what-if --pool tank --job {job}"));
     assert_eq!(run.code, 3, "a live pool needs a daemon: {run:?}");
+    assert!(run.err.contains("or describe a pool in a file"), "{run:?}");
+}
+
+/// Jobs one after the other, of which the second never gets its turn.
+const TWO_JOBS: &str = "\
+[global]
+ioengine=libaio
+size=64m
+filename=/dev/nbd0
+[mixed]
+rw=randrw
+rwmixread=70
+iodepth=8
+[backup]
+stonewall
+rw=read
+bs=1m
+";
+
+#[test]
+fn the_answer_says_what_it_is_about() {
+    let real = desk();
+    fs::write(real.path("two.fio"), TWO_JOBS).expect("write");
+    let (pool, job) = (real.word("pool.toml"), real.word("two.fio"));
+    let run = |rest: &str| real.ok(&format!("lab what-if --pool {pool} --job {job} --seeds 1 {rest}"));
+    let out = run("--requests 500");
+    assert!(out.contains("Today: data raid1, metadata raid1 on 2 hdd of 100GiB (model hdd), 1 ssd of 20GiB"), "{out}");
+    assert!(out.contains("; read_policy=pid\n"), "{out}");
+    for job in ["mixed read ", "mixed write "] {
+        assert!(out.lines().any(|line| line.starts_with(job)), "{job}: {out}");
+    }
+    assert!(out.contains("note: cut after 500 answers (--requests), in the middle of mixed, before backup"), "{out}");
+    assert!(out.contains("name variants with --set"), "nothing to compare: {out}");
+    let out = run("--requests 500 --set mode=stock --set read-policy=queue --model ssd=sata-ssd --model d0=hdd-5400");
+    assert!(out.contains("1 hdd of 100GiB (model hdd-5400), 1 hdd of 100GiB (model hdd)"), "{out}");
+    assert!(out.contains("Reads: ") && out.contains("Queues: "), "{out}");
+    assert!(out.contains("note: of several jobs the geometric mean decides"), "{out}");
+    assert!(out.lines().any(|line| line.starts_with("mode=stock ")), "as it was written: {out}");
+    assert!(run("--seconds 1").contains("cut after 1 virtual seconds (--seconds)"));
+    let long = "--set read_policy=queue --set read_policy=latency-2024 --set read_policy=round-robin:262144";
+    let out = run(&format!("--requests 500 {long}"));
+    assert!(out.lines().all(|line| line.len() <= 120 || line.starts_with("Today: ")), "{out}");
+    assert!(out.contains("\nB  read_policy=queue ") && out.contains("\ndevice "), "{out}");
 }
 
 #[test]
@@ -141,6 +202,22 @@ fn ask(socket: &Path) {
     client.disconnect().expect("disconnect");
 }
 
+/// The first line of a trace is written out when the recorder records and is ready for Ctrl-C.
+fn wait_for_text(path: &Path) {
+    let begin = Instant::now();
+    while fs::read(path).unwrap_or_default().is_empty() {
+        assert!(begin.elapsed().as_secs() < 20, "the recorder does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Ctrl-C.
+fn interrupt(recorder: &mut Child) {
+    // SAFETY: our own child, not yet waited for, so the number is still its.
+    unsafe { libc::kill(recorder.id() as i32, libc::SIGINT) };
+    assert!(recorder.wait().expect("it ends").success());
+}
+
 #[test]
 fn what_clients_ask_of_a_live_pool_is_recorded_shown_and_tried_on_variants() {
     let real = Real::start();
@@ -149,24 +226,51 @@ fn what_clients_ask_of_a_live_pool_is_recorded_shown_and_tried_on_variants() {
     let (socket, file) = (real.path("v.sock"), real.word("t.trace"));
     real.ok(&format!("share tank/v nbd --unix={}", socket.display()));
     let mut recorder = real.command();
-    recorder.args(["trace", "record", "tank/v", "-o", &file, "--seconds", "2"]).stdout(Stdio::piped());
+    recorder.args(["trace", "record", "tank/v", "-o", &file, "--seconds", "600"]).stdout(Stdio::piped());
     let mut recorder = recorder.spawn().expect("it starts");
-    // It records once the file is there.
-    let begin = std::time::Instant::now();
-    while !real.path("t.trace").exists() {
-        assert!(begin.elapsed().as_secs() < 20, "the recorder does not begin");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    wait_for_text(&real.path("t.trace"));
     ask(&socket);
-    assert!(recorder.wait().expect("it ends").success());
+    interrupt(&mut recorder);
     let shown = real.json(&format!("trace show {file}"));
     let count = |of: &str| shown["directions"][of]["requests"].as_u64();
     assert_eq!((count("write"), count("sync"), count("read")), (Some(64), Some(1), Some(32)), "{shown}");
     assert_eq!(shown["notes"], serde_json::json!([]));
+    let run = real.braid("lab what-if --pool tank/v --files mail");
+    assert!(run.code == 4 && run.err.contains("without its volumes: --pool tank"), "{run:?}");
     let models = "--model d0.img=hdd --model d1.img=hdd";
     let out = real.ok(&format!("lab what-if --pool tank --trace {file} {models} --set read_policy=pid --seeds 1"));
     assert!(out.lines().any(|line| line.starts_with("d0.img")), "{out}");
     assert!(out.contains("fewest-in-flight"), "today's policy is the one that was set: {out}");
+}
+
+#[test]
+fn a_recorder_that_is_interrupted_leaves_a_whole_trace() {
+    let real = Real::start();
+    real.tank("single", &[64 * MIB], 4 * MIB);
+    let mut recorder = real.command();
+    recorder.args(["trace", "record", "tank", "-o", &real.word("t.trace"), "--seconds", "600"]).stdout(Stdio::null());
+    let mut recorder = recorder.spawn().expect("it starts");
+    wait_for_text(&real.path("t.trace"));
+    interrupt(&mut recorder);
+    let text = fs::read_to_string(real.path("t.trace")).expect("the trace");
+    assert!(text.ends_with("{\"end\":{\"lost\":0,\"requests\":0}}\n"), "{text}");
+}
+
+#[test]
+fn what_is_no_trace_is_told_at_once() {
+    let real = desk();
+    fs::write(real.path("tank.flight"), "BRAIDFL1\0").expect("write");
+    real.disk("disk.img", 3 << 40);
+    for (line, code, part) in [
+        ("show nosuch.trace", 4, "there is no file nosuch.trace"),
+        (&*format!("show {}", real.word("disk.img")), 2, "it has 3TiB, and at most 4GiB are read"),
+        (&*format!("show {}", real.word("tank.flight")), 2, "replay it with: braid trace replay"),
+        (&*format!("show {}", real.word("web.fio")), 2, "no request in it"),
+        (&*format!("replay {}", real.word("web.fio")), 2, "it does not begin as a flight record does"),
+    ] {
+        let run = real.braid(&format!("trace {line}"));
+        assert!(run.code == code && run.err.contains(part), "{line}: {run:?}");
+    }
 }
 
 #[test]

@@ -101,6 +101,30 @@ impl Default for Files {
 /// Names of the ready-made ones.
 pub const NAMES: [&str; 4] = ["install", "install-unsafe", "tree", "mail"];
 
+/// Names of the knobs.
+const KNOBS: &[&str] = &[
+    "files",
+    "write_bytes",
+    "read_bytes",
+    "random_reads",
+    "metadata_reads",
+    "cpu_ns",
+    "sync_every",
+    "sync_metadata_bytes",
+    "barriers",
+    "write_back",
+    "commit_every",
+    "metadata_bytes",
+    "node",
+    "request",
+    "metadata_area",
+    "data_area",
+    "package_files",
+    "package_syncs",
+    "package_cpu_ns",
+    "scattered",
+];
+
 impl Files {
     /// A ready-made one: `install` (packages are unpacked, each file synced), `install-unsafe` (the same without syncs),
     /// `tree` (many small files are read), `mail` (messages arrive, each synced, and others are read).
@@ -125,7 +149,10 @@ impl Files {
 
     /// Sets a knob by name; sizes as `64K`, times in ns.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
-        let number = || super::pool_file::size(value).ok_or_else(|| format!("{name}={value}: that is no number"));
+        let number = || {
+            super::pool_file::size(value)
+                .ok_or_else(|| format!("{name}={value}: write a number such as 2000, or a size such as 64K"))
+        };
         let knob = match name {
             "files" => &mut self.files,
             "write_bytes" => {
@@ -158,7 +185,7 @@ impl Files {
             "request" => &mut self.request,
             "metadata_area" => &mut self.metadata_area,
             "data_area" => &mut self.data_area,
-            _ => return Err(format!("a file system has no knob {name:?}; they are listed in docs/lab.md")),
+            _ => return Err(format!("a file system has no knob {name:?}; it has {}", KNOBS.join(", "))),
         };
         *knob = number()?;
         Ok(())
@@ -404,6 +431,16 @@ fn pieces(knobs: &Files, at: &mut u64, bytes: u64) -> Vec<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_knob_that_is_named_can_be_turned() {
+        let mut files = Files::default();
+        for knob in KNOBS {
+            files.set(knob, "8K").unwrap_or_else(|why| panic!("{knob}: {why}"));
+        }
+        let unknown = files.set("speed", "1").expect_err("there is none");
+        assert!(unknown.contains("no knob \"speed\"; it has files, write_bytes"), "{unknown}");
+    }
 
     fn steps(files: &Files) -> Vec<Step> {
         let mut script = FilesScript::new(files, 1);

@@ -257,7 +257,9 @@ impl Job {
         let whole = |n: u64| n > 0 && n.is_multiple_of(512);
         for range in self.sizes.iter().flat_map(|sizes| &sizes.0) {
             if !whole(range.min) || range.max < range.min {
-                return fail(format!("requests of {} to {} bytes; use multiples of 512", range.min, range.max));
+                let (min, max) = (range.min, range.max);
+                let sizes = if min == max { min.to_string() } else { format!("{min} to {max}") };
+                return fail(format!("requests of {sizes} bytes; use multiples of 512"));
             }
         }
         let sums = self.sizes.iter().map(|sizes| sizes.0.iter().map(|range| range.percent).sum::<u64>());

@@ -69,23 +69,38 @@ pub struct DeviceEntry {
 impl PoolFile {
     /// Reads one; what is wrong with it, in a sentence.
     pub fn parse(text: &str) -> Result<PoolFile, String> {
-        toml::from_str(text).map_err(|e| e.to_string().trim_end().replace('\n', " "))
+        toml::from_str(text).map_err(|e| match e.span() {
+            Some(at) => format!("line {}: {}", 1 + text[..at.start].matches('\n').count(), e.message()),
+            None => e.message().to_string(),
+        })
+    }
+
+    /// The same with each member by itself and under its name.
+    pub fn one_by_one(&self) -> Result<PoolFile, String> {
+        let mut devices: Vec<DeviceEntry> = Vec::new();
+        for entry in &self.devices {
+            let count = entry.count.unwrap_or(1);
+            if count == 0 || devices.len() + count > DEVICES_MAX {
+                return Err(format!("a pool has 1 to {DEVICES_MAX} devices"));
+            }
+            for i in 0..count {
+                let name = match &entry.name {
+                    Some(name) if count > 1 => format!("{name}{i}"),
+                    Some(name) => name.clone(),
+                    None => format!("{}{}", entry.class, devices.len()),
+                };
+                devices.push(DeviceEntry { name: Some(name), count: None, ..entry.clone() });
+            }
+        }
+        Ok(PoolFile { devices, ..self.clone() })
     }
 
     /// The setup it stands for, without volumes.
     pub fn setup(&self) -> Result<Setup, String> {
         let data = profile(&self.data)?;
         let metadata = self.metadata.as_deref().map_or(Ok(data), profile)?;
-        let mut members: Vec<Member> = Vec::new();
-        for entry in &self.devices {
-            let count = entry.count.unwrap_or(1);
-            if count == 0 || members.len() + count > DEVICES_MAX {
-                return Err(format!("a pool has 1 to {DEVICES_MAX} devices"));
-            }
-            for i in 0..count {
-                members.push(entry.member(members.len(), i)?);
-            }
-        }
+        let members: Vec<Member> =
+            self.one_by_one()?.devices.iter().map(DeviceEntry::member).collect::<Result<_, _>>()?;
         if members.is_empty() {
             return Err("the pool has no device; add a [[device]] with class and size".into());
         }
@@ -97,16 +112,12 @@ impl PoolFile {
 }
 
 impl DeviceEntry {
-    fn member(&self, number: usize, among: usize) -> Result<Member, String> {
-        let name = match &self.name {
-            Some(name) if self.count.unwrap_or(1) > 1 => format!("{name}{among}"),
-            Some(name) => name.clone(),
-            None => format!("{}{number}", self.class),
-        };
+    fn member(&self) -> Result<Member, String> {
+        let name = self.name.clone().unwrap_or_default();
         let size = size(&self.size).ok_or_else(|| format!("device {name}: {:?} is no size such as 4T", self.size))?;
         let model = match &self.model {
             Some(word) => Model::find(word),
-            None => model_of_class(&self.class),
+            None => model_of_class(&self.class).map_err(|why| format!("{why}; for another say model = \"NAME\"")),
         };
         let model = model.map_err(|why| format!("device {name}: {why}"))?;
         let mut member = Member::new(&name, size, &self.class, model);
@@ -130,10 +141,10 @@ pub(super) fn profile(word: &str) -> Result<Profile, String> {
     found.ok_or_else(|| format!("no profile {word:?} carries data; there are {}", known()))
 }
 
-/// Bytes: `4T` and `4TiB` are 1024^4, `4TB` is 1000^4, as everywhere in braid.
+/// Bytes: `4T` and `4TiB` are 1024^4, `4TB` is 1000^4, `1.5T` is rounded down to a byte, as everywhere in braid.
 pub fn size(word: &str) -> Option<u64> {
     let word = word.trim().to_lowercase();
-    let (digits, suffix) = word.split_at(word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len()));
+    let (number, suffix) = word.split_at(word.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(word.len()));
     let (letter, base) = match suffix {
         "" => ("", 1),
         _ if suffix.ends_with("ib") => (&suffix[..suffix.len() - 2], 1024),
@@ -141,7 +152,14 @@ pub fn size(word: &str) -> Option<u64> {
         _ => (suffix, 1024),
     };
     let power = ["", "k", "m", "g", "t", "p"].iter().position(|known| *known == letter)?;
-    u64::checked_pow(base, power as u32)?.checked_mul(digits.parse().ok()?)
+    let unit = u64::checked_pow(base, power as u32)?;
+    let (digits, fraction) = match number.split_once('.') {
+        Some((digits, fraction)) if unit > 1 && (1..=9).contains(&fraction.len()) => (digits, fraction),
+        Some(_) => return None,
+        None => (number, "0"),
+    };
+    let part = u128::from(fraction.parse::<u64>().ok()?) * u128::from(unit) / 10u128.pow(fraction.len() as u32);
+    unit.checked_mul(digits.parse().ok()?)?.checked_add(part as u64)
 }
 
 /// The usual model of a class.
@@ -150,7 +168,7 @@ pub fn model_of_class(class: &str) -> Result<Model, String> {
         "hdd" | "nvme" => Model::shipped(class),
         "ssd" => Model::shipped("sata-ssd"),
         "net" => Model::shipped("rbd"),
-        _ => Err(format!("class {class:?} has no usual model; say which with model")),
+        _ => Err(format!("class {class:?} has no usual model; nvme, ssd, hdd and net have one")),
     }
 }
 
@@ -171,6 +189,39 @@ mod tests {
     }
 
     #[test]
+    fn members_get_the_names_that_results_show() {
+        let text = "data = 'raid1'\n[[device]]\nclass = 'nvme'\nsize = '1T'\n\
+                    [[device]]\nclass = 'hdd'\nsize = '4T'\ncount = 2\n[[device]]\nclass = 'hdd'\nsize = '1T'\nname = 'old'\n";
+        let pool = PoolFile::parse(text).expect("a pool");
+        let each = pool.one_by_one().expect("four devices");
+        let names: Vec<_> = each.devices.iter().filter_map(|entry| entry.name.as_deref()).collect();
+        assert_eq!(names, ["nvme0", "hdd1", "hdd2", "old"]);
+        assert_eq!(pool.setup().expect("a setup").names(), names);
+    }
+
+    #[test]
+    fn sizes_are_those_of_the_command_line() {
+        let rows = [
+            ("4096", Some(4096)),
+            ("4k", Some(4096)),
+            ("4KiB", Some(4096)),
+            ("4KB", Some(4000)),
+            ("1.5T", Some(3 << 39)),
+            ("0.3k", Some(307)),
+            ("1.5", None),
+            ("1.T", None),
+            (".5T", None),
+            ("1.2.3T", None),
+            ("4x", None),
+            ("", None),
+            ("99999999P", None),
+        ];
+        for (word, bytes) in rows {
+            assert_eq!(size(word), bytes, "{word}");
+        }
+    }
+
+    #[test]
     fn mistakes_are_told() {
         let fails = |text: &str| PoolFile::parse(text).and_then(|pool| pool.setup()).expect_err(text);
         assert!(fails("data = 'raid1'").contains("no device"));
@@ -178,6 +229,6 @@ mod tests {
         assert!(fails("data = 'single'\n[[device]]\nclass='odd'\nsize='1T'").contains("no usual model"));
         assert!(fails("data = 'single'\n[[device]]\nclass='hdd'\nsize='much'").contains("is no size"));
         assert!(fails("data = 'single'\nspeed = 1").contains("unknown field"));
-        assert!(fails("data =").contains("line 1"));
+        assert_eq!(fails("data = 'single'\n; a comment of fio"), "line 2: key with no value, expected `=`");
     }
 }

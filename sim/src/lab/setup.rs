@@ -6,8 +6,8 @@
 
 use braid_core::control::{Command, ControlError, VolumeClass};
 use braid_core::meta::format::{NewDevice, NewPool};
-use braid_core::request::{Content, Op};
-use braid_core::units::{BLOCK, DeviceId, MIB, Uuid, VolumeId};
+use braid_core::request::{Content, Op, RequestError};
+use braid_core::units::{BLOCK, DeviceId, GIB, MIB, Uuid, VolumeId};
 use braid_core::{DeviceClass, Profile};
 
 use super::job::Job;
@@ -197,8 +197,14 @@ impl Setup {
                 let alike = regions.iter().filter(|region| region.2 == content);
                 for (first, end) in union(alike.map(|region| (region.0, region.1)).collect()) {
                     write_all(world, id, (first, end.min(volume.size)), content).map_err(|error| {
-                        let name = &volume.name;
-                        format!("filling volume {name} up to byte {end} failed ({error}); use larger devices")
+                        let (gib, name) = (end.div_ceil(GIB), &volume.name);
+                        match error {
+                            RequestError::NoSpace => format!(
+                                "the load touches {gib} GiB of volume {name}, more than the pool can hold; use larger \
+                                 devices or a smaller load"
+                            ),
+                            other => format!("writing {gib} GiB of volume {name} before the load failed: {other:?}"),
+                        }
                     })?;
                 }
             }
@@ -207,7 +213,12 @@ impl Setup {
     }
 }
 
-fn write_all(world: &mut World, volume: VolumeId, (first, end): (u64, u64), content: Content) -> Result<(), String> {
+fn write_all(
+    world: &mut World,
+    volume: VolumeId,
+    (first, end): (u64, u64),
+    content: Content,
+) -> Result<(), RequestError> {
     const LEN: u64 = 8 * MIB;
     let mut at = first / BLOCK * BLOCK;
     let end = end.next_multiple_of(BLOCK);
@@ -221,7 +232,7 @@ fn write_all(world: &mut World, volume: VolumeId, (first, end): (u64, u64), cont
         }
         world.run_until_answered();
         if let Some(failed) = world.answers.drain(..).find_map(|answer| answer.result.err()) {
-            return Err(format!("{failed:?}"));
+            return Err(failed);
         }
         world.events.clear();
     }

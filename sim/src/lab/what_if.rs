@@ -7,6 +7,10 @@
 //!             too small to matter
 //! ```
 //!
+//! Of several jobs throughput is the geometric mean of what each has in its own time. Bytes of all over time of all would
+//! prefer whoever spends more of that time in the quickest job: a variant that slows down the random half of a load and so
+//! is cut later in the sequential half would win.
+//!
 //! What a variant costs in money, work and safety is not weighed: only that it survives fewer failures is said.
 
 use braid_core::Profile;
@@ -50,8 +54,9 @@ impl Change {
             return Ok(Change::Replace(from.into(), to.into()));
         }
         if let Some(rest) = word.strip_prefix("add:") {
+            let no_size = |word: &str| format!("add:{rest}: {word:?} is no size such as 4T or 500GB");
             let (class, size) = match rest.split_once(':') {
-                Some((class, size)) => (class, Some(pool_file::size(size).ok_or_else(wrong)?)),
+                Some((class, size)) => (class, Some(pool_file::size(size).ok_or_else(|| no_size(size))?)),
                 None => (rest, None),
             };
             return Ok(Change::Add(class.into(), size));
@@ -81,7 +86,9 @@ impl Change {
                     found = true;
                 }
                 if !found {
-                    return Err(format!("no device of class {from:?} is there to be replaced"));
+                    let mut classes: Vec<&str> = setup.members.iter().map(|member| member.class.as_str()).collect();
+                    classes.dedup();
+                    return Err(format!("the pool has no device of class {from:?}, only {}", classes.join(", ")));
                 }
             }
             Change::Add(class, size) => {
@@ -144,17 +151,29 @@ pub struct Trial {
 pub fn trials(setup: &Setup, jobs: &[Job], variants: &[Variant], seeds: &[u64]) -> Result<Vec<Trial>, String> {
     let measure = Measure::of(jobs);
     let one = |variant: &Variant| {
-        let setup = variant.of(setup).map_err(|why| format!("variant {}: {why}", variant.name))?;
+        // What is wrong with the pool or the load is not the fault of a variant.
+        let told = |why: String| match variant.changes.is_empty() {
+            true => why,
+            false => format!("variant {}: {why}", variant.name),
+        };
+        let setup = variant.of(setup).map_err(told)?;
         let run = |&seed: &u64| run::run(&setup, jobs, seed);
         let runs: Result<Vec<Outcome>, String> = seeds.iter().map(run).collect();
-        let mut runs = runs.map_err(|why| format!("variant {}: {why}", variant.name))?;
-        runs.sort_by_key(|outcome| measure.value(outcome));
-        let [low, high] = [runs.first(), runs.last()].map(|run| run.map_or(0, |run| measure.value(run)));
+        let mut runs = runs.map_err(told)?;
+        let counts = answered(&runs.iter().collect::<Vec<_>>());
+        runs.sort_by_key(|outcome| measure.value(outcome, &counts));
+        let [low, high] = [runs.first(), runs.last()].map(|run| run.map_or(0, |run| measure.value(run, &counts)));
         let outcome = runs.swap_remove(runs.len() / 2);
         let spread_permille = margin(low, high);
         Ok(Trial { name: variant.name.clone(), setup, outcome, spread_permille })
     };
     variants.iter().map(one).collect()
+}
+
+/// Jobs that got an answer in every run: only by them can runs be told apart.
+fn answered(runs: &[&Outcome]) -> Vec<bool> {
+    let jobs = runs.iter().map(|run| run.jobs.len()).min().unwrap_or(0);
+    (0..jobs).map(|job| runs.iter().all(|run| run.jobs[job].data().ios > 0)).collect()
 }
 
 /// Thousandths that the larger is above the smaller.
@@ -165,7 +184,7 @@ fn margin(low: u64, high: u64) -> u64 {
 /// By what variants are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// Bytes a second: more is better.
+    /// Bytes a second, the geometric mean of the jobs: more is better.
     Throughput,
     /// What 99 of 100 requests wait at most: less is better.
     P99,
@@ -189,10 +208,17 @@ impl Measure {
         }
     }
 
-    /// What it is in a run.
-    pub fn value(self, outcome: &Outcome) -> u64 {
+    /// What it is in a run, by the jobs that count.
+    pub fn value(self, outcome: &Outcome, counts: &[bool]) -> u64 {
         match self {
-            Measure::Throughput => outcome.all.bytes_per_s(),
+            Measure::Throughput => {
+                let jobs = outcome.jobs.iter().zip(counts).filter(|(_, counts)| **counts);
+                let rates: Vec<f64> = jobs.map(|(job, _)| job.bytes_per_s().max(1) as f64).collect();
+                match rates[..] {
+                    [] | [_] => rates.first().map_or(0, |rate| *rate as u64),
+                    _ => (rates.iter().map(|rate| rate.ln()).sum::<f64>() / rates.len() as f64).exp() as u64,
+                }
+            }
             Measure::P99 => outcome.all.data().latency.quantile_ns(990),
         }
     }
@@ -225,7 +251,8 @@ pub fn advise(jobs: &[Job], trials: &[Trial]) -> Option<Advice> {
     let measure = Measure::of(jobs);
     let today = trials.first()?;
     let fine = |trial: &Trial| !matches!(trial.outcome.stop, Stop::Failed(_) | Stop::Stuck);
-    let value = |trial: &Trial| measure.value(&trial.outcome);
+    let counts = answered(&trials.iter().map(|trial| &trial.outcome).collect::<Vec<_>>());
+    let value = |trial: &Trial| measure.value(&trial.outcome, &counts);
     let mut best = 0;
     for (i, trial) in trials.iter().enumerate().skip(1).filter(|(_, trial)| fine(trial)) {
         if !fine(&trials[best]) || measure.is_better(value(trial), value(&trials[best])) {
@@ -239,6 +266,11 @@ pub fn advise(jobs: &[Job], trials: &[Trial]) -> Option<Advice> {
     let matters = best > 0 && margin_permille >= MARGIN_MIN.max(noise);
     let mut sentences = vec![verdict(best, winner, measure, margin_permille, matters, noise)];
     sentences.extend(reservations(best, today, winner, measure));
+    let unseen = today.outcome.jobs.iter().zip(&counts).filter(|(_, counts)| !**counts);
+    let unseen: Vec<&str> = unseen.map(|(job, _)| job.name.as_str()).collect();
+    if !unseen.is_empty() && unseen.len() < counts.len() {
+        sentences.push(format!("Not weighed, as not every run came to it: {}.", unseen.join(", ")));
+    }
     Some(Advice { best, measure: measure.name(), margin_permille, matters, sentences })
 }
 
@@ -249,6 +281,9 @@ fn verdict(best: usize, winner: &Trial, measure: Measure, margin: u64, matters: 
             format!("{}.{} times the throughput", 1 + margin / 1000, margin % 1000 / 100)
         }
         Measure::Throughput => format!("{} more throughput", percent(margin)),
+        Measure::P99 if margin >= 1000 => {
+            format!("a p99 that is {}.{} times shorter", 1 + margin / 1000, margin % 1000 / 100)
+        }
         Measure::P99 => format!("a p99 that is better by {}", percent(margin)),
     };
     match (best, matters) {
@@ -294,7 +329,41 @@ fn reservations(best: usize, today: &Trial, winner: &Trial, measure: Measure) ->
 
 #[cfg(test)]
 mod tests {
+    use super::super::outcome::JobOutcome;
     use super::*;
+
+    /// Two jobs one after the other. The variant does the first, random one at half the pace, and so is cut later in the
+    /// second, which is a hundred times quicker: of all bytes in all time it has more.
+    #[test]
+    fn more_time_in_the_quickest_job_is_no_gain() {
+        let job = |bytes: u64, seconds: u64| {
+            let mut job = JobOutcome::new("j");
+            (job.sides[0].ios, job.sides[0].bytes, job.runtime_ns) = (1, bytes, seconds * 1_000_000_000);
+            job
+        };
+        let pool = "data='single'\n[[device]]\nclass='hdd'\nsize='1T'";
+        let setup = pool_file::PoolFile::parse(pool).and_then(|pool| pool.setup()).expect("a pool");
+        let blank = run::run(&setup, &[], 1).expect("an empty run");
+        let trial = |name: &str, jobs: Vec<JobOutcome>| {
+            let mut all = job(0, 0);
+            jobs.iter().for_each(|job| {
+                all.sides[0].bytes += job.sides[0].bytes;
+                all.runtime_ns += job.runtime_ns;
+            });
+            let outcome = Outcome { jobs, all, ..blank.clone() };
+            Trial { name: name.into(), setup: setup.clone(), outcome, spread_permille: 0 }
+        };
+        let today = trial("today", vec![job(20 << 20, 10), job(1000 << 20, 5)]);
+        let slow = trial("slow", vec![job(10 << 20, 10), job(4000 << 20, 20)]);
+        let advice = advise(&[Job::default()], &[today.clone(), slow]).expect("advice");
+        assert_eq!((advice.best, &*advice.sentences[0]), (0, "Leave it as it is: no variant is faster than today."));
+        let quick = trial("quick", vec![job(40 << 20, 10), job(1000 << 20, 5)]);
+        let advice = advise(&[Job::default()], &[today.clone(), quick]).expect("advice");
+        assert_eq!(advice.sentences, ["Take quick: 41.4 % more throughput than today."]);
+        let cut = trial("cut", vec![job(40 << 20, 10), JobOutcome::new("backup")]);
+        let advice = advise(&[Job::default()], &[today, cut]).expect("advice");
+        assert!(advice.sentences[1].starts_with("Not weighed, as not every run came to it: j."), "{advice:?}");
+    }
 
     #[test]
     fn changes_are_read_and_applied_in_order() {
@@ -309,12 +378,12 @@ mod tests {
         for (text, wanted) in [
             ("", "at least one change"),
             ("faster", "is no change"),
-            ("add:ssd:much", "is no change"),
+            ("add:ssd:much", "\"much\" is no size"),
             ("profile=raid9", "there are single"),
         ] {
             assert!(Variant::parse(text).expect_err(text).contains(wanted), "{text}");
         }
         let missing = Variant::parse("replace:nvme=ssd").and_then(|variant| variant.of(&setup));
-        assert!(missing.expect_err("there is none").contains("no device of class \"nvme\""));
+        assert!(missing.expect_err("there is none").contains("the pool has no device of class \"nvme\", only hdd"));
     }
 }

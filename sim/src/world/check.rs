@@ -122,8 +122,9 @@ impl World {
     /// No copy is read that missed a write whose answer was good.
     fn check_fresh(&self, device: DeviceId, at: u64, len: u64) {
         let mut stale = self.stale.range((device.0, at / BLOCK)..(device.0, (at + len).div_ceil(BLOCK)));
-        let found = stale.next();
-        hold!(Members, found.is_none(), "a read at {at} of device {device}, which missed a write of block {found:?}");
+        let missed = stale.next().map(|(_, block)| block * BLOCK);
+        let place = missed.unwrap_or_default();
+        hold!(Members, missed.is_none(), "a read at {at} of device {device}, which missed a write at {place}");
     }
 
     /// One chunk holds all of it: a system chunk, or one of data or metadata.

@@ -265,14 +265,15 @@ fn choose(groups: &[Group], name: &str, search: &Search) -> Result<Group, ApiErr
         [] => {
             let message = format!("no pool {name} was found ({})", problems_or(search, "its devices are not here"));
             let error = ApiError::not_found("pool.not_found", message);
-            Err(match search.denied {
-                0 => error.hint("name its devices, or a folder to search with -d DIR"),
-                n if own_uid() == 0 => error.hint(format!(
-                    "{n} devices could not be opened although this daemon runs as root: the container or the security \
-                     policy that it runs under forbids it"
-                )),
-                n => error.hint(format!("{n} devices may not be read by this user: run the daemon as root")),
-            })
+            const NEXT: &str = "name its devices, or the folder of its files with -d DIR";
+            Err(error.hint(match search.denied {
+                0 => NEXT.into(),
+                n if own_uid() == 0 => format!(
+                    "{NEXT}; {n} devices could not be opened although this daemon runs as root: the container or the \
+                     security policy that it runs under forbids it"
+                ),
+                n => format!("{NEXT}; {n} devices may not be read by this user: run the daemon as root"),
+            }))
         }
         several => {
             let uuids: Vec<String> = several.iter().map(|g| g.uuid.to_string()).collect();

@@ -260,6 +260,12 @@ impl Draft {
             Some((bytes(min, kb_base)?, bytes(max, kb_base)?))
         };
         let sides = pair(value, one).ok_or("sizes are such as 4k, 4k-64k or 4k,64k")?;
+        let is_whole = |(min, max): (u64, u64)| min.is_multiple_of(512) && max.is_multiple_of(512);
+        if value.to_lowercase().contains("ib") && !sides.iter().flatten().copied().all(is_whole) {
+            return Err(
+                "fio takes KiB for 1000 bytes here (see its kb_base), and requests are multiples of 512: write 4k",
+            );
+        }
         for (mine, side) in self.job.sizes.iter_mut().zip(sides) {
             if let Some((min, max)) = side {
                 *mine = Sizes::between(min, max);

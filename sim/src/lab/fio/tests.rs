@@ -106,6 +106,7 @@ fn what_cannot_be_carried_out_is_refused_with_its_line() {
         ("[global]\nbs=4k", "there is no job"),
         ("[j\nbs=4k", "line 1: the section"),
         ("[j]\nbs=4q", "line 2: bs=4q is not understood"),
+        ("[j]\nbs=4KiB\nsize=1m", "line 2: bs=4KiB is not understood; fio takes KiB for 1000 bytes here"),
         ("[j]\n\nrw=sometimes", "line 3: rw=sometimes is not understood; it is read, write"),
         ("[j]\niodpeth=4", "line 2: no option \"iodpeth\" is known"),
         ("[j]\nverify=crc32c", "line 2: verify changes what is asked"),

@@ -1,0 +1,222 @@
+//! `braid lab what-if`: a load on a pool as it is, and on variants of it, side by side.
+//!
+//! | file | what |
+//! |---|---|
+//! | `mod.rs` | the pool, the load and the variants from the command line |
+//! | `report.rs` | what came of it, for people and as JSON |
+
+mod report;
+
+use crate::args::WhatIfArgs;
+use crate::client::Client;
+use crate::commands::{self, Outcome};
+use crate::files as named;
+use braid_host::backend::DiskSpec;
+use braid_host::control::api::*;
+use braid_host::control::size;
+use braid_sim::lab::Job;
+use braid_sim::lab::files::{self, Files};
+use braid_sim::lab::fio;
+use braid_sim::lab::pool_file::{DeviceEntry, PoolFile};
+use braid_sim::lab::script::Work;
+use braid_sim::lab::setup::{Setup, Volume};
+use braid_sim::lab::trace::Trace;
+use braid_sim::lab::what_if::{Change, Variant, advise, trials};
+use report::Report;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub(crate) fn what_if(socket: Option<PathBuf>, json: bool, args: &WhatIfArgs) -> Outcome {
+    let variants = variants(args)?;
+    let mut setup = pool(socket, args)?;
+    let load = load(args)?;
+    setup.volumes = load.volumes;
+    (setup.limit_ns, setup.limit_ios) = (args.seconds.saturating_mul(1_000_000_000), args.requests);
+    let seeds: Vec<u64> = (1..=args.seeds).collect();
+    // Whatever goes wrong was asked for wrongly: models and memory don't fail.
+    let trials = trials(&setup, &load.jobs, &variants, &seeds).map_err(usage)?;
+    let report = Report { advice: advise(&load.jobs, &trials), trials: &trials, notes: &load.notes };
+    commands::print(&if json { report.json() } else { report.text() });
+    Ok(0)
+}
+
+fn usage(message: impl Into<String>) -> ApiError {
+    ApiError::usage("lab.what_if", message).hint("see: braid lab what-if --help")
+}
+
+/// Today's pool first.
+fn variants(args: &WhatIfArgs) -> Result<Vec<Variant>, ApiError> {
+    let set = args.set.iter().cloned();
+    let replace = args.replace.iter().map(|words| format!("replace:{words}"));
+    let add = args.add.iter().map(|words| format!("add:{words}"));
+    let all = set.chain(replace).chain(add).chain(args.variant.iter().cloned());
+    let mut variants = all.map(|text| Variant::parse(&text)).collect::<Result<Vec<_>, _>>().map_err(usage)?;
+    for change in variants.iter_mut().flat_map(|variant| &mut variant.changes) {
+        if let Change::Set(name, _) = change {
+            *name = property(name);
+        }
+    }
+    Ok(std::iter::once(Variant::today()).chain(variants).collect())
+}
+
+/// The pool's own word for a property; operators may write a dash, and say mode where chunks go.
+fn property(name: &str) -> String {
+    match name.replace('-', "_").as_str() {
+        "mode" | "allocation_mode" => "allocation".into(),
+        name => name.into(),
+    }
+}
+
+// ---- the pool ---------------------------------------------------------------------------------------------------------
+
+fn pool(socket: Option<PathBuf>, args: &WhatIfArgs) -> Result<Setup, ApiError> {
+    let wrong = |why: String| usage(format!("pool {}: {why}", args.pool));
+    let is_file = args.pool.contains('/') || args.pool.ends_with(".toml");
+    let pool = match is_file {
+        true => described(&args.pool)?,
+        false => {
+            Client::new(socket).and_then(|client| live(&client, &args.pool)).map_err(|e| or_a_file(e, &args.pool))?
+        }
+    };
+    let mut pool = pool.one_by_one().map_err(wrong)?;
+    pool.settings = pool.settings.into_iter().map(|(name, value)| (property(&name), value)).collect();
+    args.model.iter().try_for_each(|word| model(&mut pool, word))?;
+    pool.setup().map_err(wrong)
+}
+
+fn described(word: &str) -> Result<PoolFile, ApiError> {
+    let text = named::text(Path::new(word), "a description of a pool").map_err(|error| match word.split_once('/') {
+        Some((pool, _)) if error.kind == ErrorKind::NotFound && !pool.is_empty() && !Path::new(pool).exists() => {
+            error.hint(format!("a pool of the daemon is named without its volumes: --pool {pool}"))
+        }
+        _ => error,
+    })?;
+    PoolFile::parse(&text).map_err(|why| {
+        usage(format!("{word}: {why}"))
+            .hint("a description begins with data = \"raid1\" and has a [[device]] for each; see docs/lab.md")
+    })
+}
+
+/// No pool of this name, or no daemon: perhaps a file was meant, or would do.
+fn or_a_file(error: ApiError, word: &str) -> ApiError {
+    let with_ending = format!("{word}.toml");
+    let near = [word, with_ending.as_str()].into_iter().find(|name| Path::new(name).is_file());
+    match (near, error.kind) {
+        (Some(name), _) if name.ends_with(".toml") => {
+            error.hint(format!("a description of a pool is here: --pool {name}"))
+        }
+        (Some(name), _) => error.hint(format!("a description of a pool ends in .toml, or has a /: --pool ./{name}")),
+        (None, ErrorKind::Unreachable) => {
+            let next = error.hint.clone().unwrap_or_default();
+            error.hint(format!("{next}   or describe a pool in a file, see docs/lab.md: --pool pool.toml"))
+        }
+        _ => error,
+    }
+}
+
+/// `sdb=hdd-5400`: a device by its name in the tables, or all of a class.
+fn model(pool: &mut PoolFile, word: &str) -> Result<(), ApiError> {
+    let (device, model) = word.split_once('=').ok_or_else(|| usage(format!("--model {word}: write DEVICE=MODEL")))?;
+    let is_name = |entry: &DeviceEntry| entry.name.as_deref() == Some(device);
+    let by_name = pool.devices.iter().any(is_name);
+    let meant = |entry: &&mut DeviceEntry| if by_name { is_name(entry) } else { entry.class == device };
+    let mut found = false;
+    for entry in pool.devices.iter_mut().filter(meant) {
+        entry.model = Some(model.into());
+        found = true;
+    }
+    if found {
+        return Ok(());
+    }
+    let known: Vec<&str> = pool.devices.iter().filter_map(|entry| entry.name.as_deref()).collect();
+    Err(usage(format!(
+        "--model {word}: the pool has no device or class {device:?}; its devices are {}",
+        known.join(", ")
+    )))
+}
+
+/// A pool of the daemon, as a description of one.
+fn live(client: &Client, name: &str) -> Result<PoolFile, ApiError> {
+    let mut all = client.call(Status { pool: Some(name.into()) })?;
+    let status = all.pop().ok_or_else(|| ApiError::no_pool(name))?;
+    let profile = |words: &str| words.split('@').next().unwrap_or_default().to_string();
+    let settings = client.call(GetProperties { target: Target::Pool { pool: name.into() }, names: Vec::new() })?;
+    let is_set = |property: &&Property| !property.read_only && matches!(property.source, Source::Pool | Source::Device);
+    let word = |set: &Property| (property(&set.name), set.value.clone());
+    let known = |(name, _): &(String, String)| {
+        braid_core::properties::NAMES.contains(&name.as_str()) || braid_core::queue::config::is_name(name)
+    };
+    let mut devices = Vec::new();
+    for device in client.call(ListDevices { pool: Some(name.into()) })? {
+        let target = Target::Device { pool: name.into(), device: device.id };
+        let own = client.call(GetProperties { target, names: Vec::new() })?;
+        devices.push(DeviceEntry {
+            name: Some(device.name),
+            class: device.class,
+            model: modelled(&device.path),
+            size: device.size_bytes.to_string(),
+            rotational: Some(device.rotational),
+            settings: own.iter().filter(is_set).map(word).filter(known).collect(),
+            ..DeviceEntry::default()
+        });
+    }
+    Ok(PoolFile {
+        data: profile(&status.data),
+        metadata: Some(profile(&status.metadata)),
+        settings: settings.iter().filter(is_set).map(word).filter(known).collect(),
+        devices,
+    })
+}
+
+/// A member that answers like a model does so in the laboratory, too.
+fn modelled(path: &str) -> Option<String> {
+    match DiskSpec::parse(path) {
+        Ok(DiskSpec::Model(model, _)) => Some(model),
+        _ => None,
+    }
+}
+
+// ---- the load ---------------------------------------------------------------------------------------------------------
+
+struct Load {
+    jobs: Vec<Job>,
+    volumes: Vec<Volume>,
+    notes: Vec<String>,
+}
+
+fn load(args: &WhatIfArgs) -> Result<Load, ApiError> {
+    let told = |path: &Path, why: String| usage(format!("{}: {why}", path.display()));
+    if let Some(path) = &args.job {
+        let file = fio::parse(&named::text(path, "a job file of fio")?).map_err(|why| told(path, why))?;
+        let free = size::parse(&args.size).map_err(|why| usage(format!("--size: {why}")))?;
+        let volume = |(i, target): (usize, &fio::Target)| volume(i, target.bytes.unwrap_or(free));
+        let volumes = file.targets.iter().enumerate().map(volume).collect();
+        return Ok(Load { volumes, jobs: file.jobs, notes: file.notes });
+    }
+    if let Some(path) = &args.trace {
+        let text = named::text(path, "a trace of braid trace record or of blkparse")?;
+        let trace = Trace::parse(&text).map_err(|why| told(path, why))?;
+        let (size, notes) = (trace.bytes_needed(), trace.notes.clone());
+        let job = Job { name: "trace".into(), work: Some(Work::Trace(Arc::new(trace))), ..Job::default() };
+        return Ok(Load { jobs: vec![job], volumes: vec![volume(0, size)], notes });
+    }
+    let Some(words) = &args.files else {
+        return Err(usage("what is asked? name a load with --job FILE, --trace FILE or --files NAME"));
+    };
+    let (name, knobs) = words.split_once(',').unwrap_or((words, ""));
+    let mut work = Files::named(name).ok_or_else(|| {
+        usage(format!("there is no file system load {name:?}; there are {}", files::NAMES.join(", ")))
+    })?;
+    for knob in knobs.split(',').map(str::trim).filter(|knob| !knob.is_empty()) {
+        let (knob, value) = knob.split_once('=').ok_or_else(|| usage(format!("{knob:?}: write KNOB=VALUE")))?;
+        work.set(knob, value).map_err(usage)?;
+    }
+    let size = work.metadata_area + work.data_area;
+    let job = Job { name: name.into(), work: Some(Work::Files(work)), ..Job::default() };
+    Ok(Load { jobs: vec![job], volumes: vec![volume(0, size)], notes: Vec::new() })
+}
+
+fn volume(number: usize, bytes: u64) -> Volume {
+    let size = bytes.next_multiple_of(1 << 20);
+    Volume { name: format!("v{number}"), size, class: braid_core::control::VolumeClass::Auto }
+}
