@@ -40,8 +40,8 @@ struct Run {
 pub(crate) fn lab(command: &LabCommand, json: bool) -> Outcome {
     match command {
         LabCommand::List(flags) => list(flags, json),
-        LabCommand::Run(LabNames { names, flags }) => show(&chosen(names)?, flags, json),
-        LabCommand::All(flags) => show(&chosen(&[])?, flags, json),
+        LabCommand::Run(LabNames { names, flags }) => show(&chosen(names)?, &lab_of(flags), flags, json),
+        LabCommand::All(flags) => show(&chosen(&[])?, &lab_of(flags), flags, json),
         LabCommand::Check(LabCheck { names: LabNames { names, flags }, twice }) => {
             verify(&chosen(names)?, flags, *twice, json)
         }
@@ -90,46 +90,57 @@ fn list(flags: &ListFlags, json: bool) -> Outcome {
 fn grow(flags: &LabScale, json: bool) -> Outcome {
     let table: &'static Table = if flags.quick { &scale::QUICK } else { &scale::FULL };
     let flags = LabFlags { output: flags.output.clone(), threads: None, docs: None };
-    show(&[table], &flags, json)
+    show(&[table], &Lab { tell: |line| eprintln!("{line}"), ..Lab::new() }, &flags, json)
+}
+
+fn lab_of(flags: &LabFlags) -> Lab {
+    flags.threads.map_or_else(Lab::new, |threads| Lab::with_threads(threads.get()))
 }
 
 /// Tables that give something else with another number of threads.
 fn unsteady(runs: &[Run], flags: &LabFlags) -> Vec<&'static str> {
-    let first = flags.threads.map_or_else(|| Lab::new().threads, |threads| threads.get());
-    let other = Lab { threads: if first == 1 { 3 } else { 1 } };
+    let other = Lab::with_threads(if lab_of(flags).threads == 1 { 3 } else { 1 });
     runs.iter().filter(|run| run.table.sheet(&other) != run.sheet).map(|run| run.table.name).collect()
 }
 
-fn run(tables: &[&'static Table], flags: &LabFlags) -> Vec<Run> {
-    let lab = flags.threads.map_or_else(Lab::new, |threads| Lab { threads: threads.get() });
+/// Runs them in turn and prints what is to be said of each, as the next may take a while.
+fn run(
+    tables: &[&'static Table],
+    lab: &Lab,
+    say: impl Fn(&Run) -> Result<String, ApiError>,
+) -> Result<Vec<Run>, ApiError> {
     let one = |table: &&'static Table| {
         let begun = Instant::now();
-        Run { table, sheet: table.sheet(&lab), took: begun.elapsed() }
+        let run = Run { table, sheet: table.sheet(lab), took: begun.elapsed() };
+        commands::print(&say(&run)?);
+        Ok(run)
     };
     tables.iter().map(one).collect()
 }
 
-fn show(tables: &[&'static Table], flags: &LabFlags, json: bool) -> Outcome {
-    let runs = run(tables, flags);
+fn show(tables: &[&'static Table], lab: &Lab, flags: &LabFlags, json: bool) -> Outcome {
     let folder = flags.output.as_deref().unwrap_or(Path::new(FOLDER));
+    create(folder)?;
+    let runs = run(tables, lab, |run| if json { Ok(String::new()) } else { text(run) })?;
     write(&runs, folder)?;
     if let Some(path) = &flags.docs {
         let (_, filled) = documented(path, &runs)?;
         std::fs::write(path, filled).map_err(|e| ApiError::failed("lab.docs", format!("{}: {e}", path.display())))?;
     }
-    if json {
-        print_json(&runs);
-    } else {
-        let mut out: String = runs.iter().map(text).collect::<Result<Vec<_>, _>>()?.concat();
-        let _ = writeln!(out, "{}\nWritten: {}", verdict(&runs), folder.join("report.html").display());
-        commands::print(&out);
+    match json {
+        true => print_json(&runs),
+        false => {
+            let page = folder.join("report.html");
+            commands::print(&format!("{}\nWritten: {}\n", verdict(&runs), page.display()));
+        }
     }
     Ok(0)
 }
 
 /// As `show`, but only what is out of tolerance; the exit code says whether anything is, or a document is stale.
 fn verify(tables: &[&'static Table], flags: &LabFlags, twice: bool, json: bool) -> Outcome {
-    let runs = run(tables, flags);
+    flags.output.as_deref().map_or(Ok(()), create)?;
+    let runs = run(tables, &lab_of(flags), |run| Ok(if json { String::new() } else { misses(run) }))?;
     let unsteady = if twice { unsteady(&runs, flags) } else { Vec::new() };
     if let Some(folder) = &flags.output {
         write(&runs, folder)?;
@@ -142,31 +153,6 @@ fn verify(tables: &[&'static Table], flags: &LabFlags, twice: bool, json: bool) 
         print_json(&runs);
     } else {
         let mut out = String::new();
-        for Run { table, sheet, took } in &runs {
-            let _ = writeln!(
-                out,
-                "{:<16} {} of {} hold, trace {:016x}, {:.1} s",
-                table.name,
-                sheet.judged() - sheet.misses(),
-                sheet.judged(),
-                sheet.hash,
-                took.as_secs_f64()
-            );
-            for row in sheet.rows.iter().filter(|r| !r.holds()) {
-                let published = row.published.map_or("-".into(), number);
-                let _ = writeln!(
-                    out,
-                    "  {}: ours {}, published {published} {}, allowed {}",
-                    row.what,
-                    number(row.ours),
-                    row.unit,
-                    allowed(row.within)
-                );
-            }
-            for claim in sheet.claims.iter().filter(|c| !c.holds) {
-                let _ = writeln!(out, "  {}: {}", claim.what, claim.shown);
-            }
-        }
         for name in &unsteady {
             let _ = writeln!(out, "{name}: not the same with another number of threads");
         }
@@ -178,6 +164,27 @@ fn verify(tables: &[&'static Table], flags: &LabFlags, twice: bool, json: bool) 
         commands::print(&out);
     }
     Ok(u8::from(totals(&runs).1 > 0 || stale.is_some() || !unsteady.is_empty()))
+}
+
+/// How many hold, and those that do not.
+fn misses(Run { table, sheet, took }: &Run) -> String {
+    let (judged, misses) = (sheet.judged(), sheet.misses());
+    let mut out = format!(
+        "{:<22} {} of {judged} hold, trace {:016x}, {:.1} s\n",
+        table.name,
+        judged - misses,
+        sheet.hash,
+        took.as_secs_f64()
+    );
+    for row in sheet.rows.iter().filter(|r| !r.holds()) {
+        let published = row.published.map_or("-".into(), number);
+        let (ours, allowed) = (number(row.ours), allowed(row.within));
+        let _ = writeln!(out, "  {}: ours {ours}, published {published} {}, allowed {allowed}", row.what, row.unit);
+    }
+    for claim in sheet.claims.iter().filter(|c| !c.holds) {
+        let _ = writeln!(out, "  {}: {}", claim.what, claim.shown);
+    }
+    out
 }
 
 /// A document as it is, and with the tables of these runs.
@@ -273,16 +280,21 @@ fn as_json(Run { table, sheet, took }: &Run) -> Value {
     })
 }
 
+fn unwritable(path: &Path, e: std::io::Error) -> ApiError {
+    ApiError::failed("lab.write", format!("{}: {e}", path.display())).hint("name another folder with -o")
+}
+
+/// The folder for what is written, before anything is run.
+fn create(folder: &Path) -> Result<(), ApiError> {
+    std::fs::create_dir_all(folder).map_err(|e| unwritable(folder, e))
+}
+
 /// A CSV for each table, and one report.
 fn write(runs: &[Run], folder: &Path) -> Result<(), ApiError> {
-    let failed = |path: &Path, e: std::io::Error| {
-        ApiError::failed("lab.write", format!("{}: {e}", path.display())).hint("name another folder with -o")
-    };
-    std::fs::create_dir_all(folder).map_err(|e| failed(folder, e))?;
     let files = runs.iter().map(|r| (format!("{}.csv", r.table.name), csv(r)));
     for (name, content) in files.chain([("report.html".into(), report::page(runs))]) {
         let path = folder.join(name);
-        std::fs::write(&path, content).map_err(|e| failed(&path, e))?;
+        std::fs::write(&path, content).map_err(|e| unwritable(&path, e))?;
     }
     Ok(())
 }
