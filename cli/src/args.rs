@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use std::time::Duration;
 
 const AFTER_HELP: &str = "\
 FINDING THE DAEMON
@@ -811,11 +812,11 @@ pub(crate) struct SwarmFlags {
     #[arg(long, value_name = "S", conflicts_with = "scenario")]
     pub(crate) seed: Option<u64>,
     /// So many seeds [default: 1000, or as many as --hours has room for]
-    #[arg(long, value_name = "N", conflicts_with = "scenario")]
+    #[arg(long, value_name = "N", conflicts_with = "scenario", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
     /// For so long; 0.1 is six minutes
-    #[arg(long, value_name = "H", conflicts_with = "scenario")]
-    pub(crate) hours: Option<f64>,
+    #[arg(long, value_name = "H", conflicts_with = "scenario", value_parser = hours, allow_negative_numbers = true)]
+    pub(crate) hours: Option<Duration>,
     /// Run this scenario, as a failure prints it
     #[arg(long, value_name = "FILE")]
     pub(crate) scenario: Option<PathBuf>,
@@ -828,6 +829,13 @@ pub(crate) struct SwarmFlags {
     /// Print the scenario that failed as it was drawn
     #[arg(long)]
     pub(crate) no_shrink: bool,
+}
+
+fn hours(word: &str) -> Result<Duration, String> {
+    let hours = word.parse::<f64>().map_err(|e| e.to_string())?;
+    let seconds = Some(hours * 3600.0).filter(|seconds| *seconds >= 0.0);
+    // More seconds than there are is for ever.
+    seconds.map(|s| Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX)).ok_or("hours are 0 or more".into())
 }
 
 #[derive(Args, Debug)]
