@@ -6,12 +6,16 @@ use braid_sim::table::Plot;
 use std::fmt::Write;
 
 const WIDTH: f64 = 860.0;
-const HEIGHT: f64 = 300.0;
-/// Room for the axis, the title and legend, the right end, and what stands below.
+/// Room for the axis, the title with legend and unit, and the right end.
 const LEFT: f64 = 70.0;
-const TOP: f64 = 58.0;
+const TOP: f64 = 66.0;
 const RIGHT: f64 = 14.0;
-const BOTTOM: f64 = 66.0;
+/// The foot of bars and lines.
+const FOOT: f64 = 242.0;
+/// Room below the foot for level names, and for the unit of an axis.
+const BELOW: f64 = 66.0;
+/// Names that do not fit beside each other are turned by so many degrees.
+const TURN: f64 = 50.0;
 const PALETTE: [&str; 8] = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#f0e442", "#888888"];
 /// Text of a legend, a letter's width.
 const LETTER: f64 = 6.6;
@@ -88,11 +92,12 @@ impl Axis {
     }
 }
 
-fn begin(title: &str, series: &[String]) -> String {
+fn begin(title: &str, series: &[String], below: f64) -> String {
     let mut out = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{t}\" xmlns=\"http://www.w3.org/2000/svg\">\
+        "<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{t}\" xmlns=\"http://www.w3.org/2000/svg\">\
          <text x=\"{LEFT}\" y=\"18\" class=\"title\">{t}</text>\n",
-        t = escape(title)
+        t = escape(title),
+        height = FOOT + below
     );
     let mut x = LEFT;
     for (i, name) in series.iter().enumerate() {
@@ -137,12 +142,15 @@ enum Stack {
 }
 
 fn bars(title: &str, unit: &str, series: &[String], groups: &[(String, Vec<f64>)], stack: Stack) -> String {
-    let mut out = begin(title, series);
+    let room = (WIDTH - LEFT - RIGHT) / groups.len().max(1) as f64;
+    let longest = groups.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0) as f64 * LETTER;
+    // All names of a picture stand alike.
+    let turn = if longest <= room { 0.0 } else { TURN };
+    let mut out = begin(title, series, BELOW.max(longest * turn.to_radians().sin() + 30.0));
     let tallest = groups.iter().flat_map(|(_, values)| values).fold(0.0, |a: f64, b| a.max(*b));
     let high = if stack == Stack::Upon { 100.0 } else { tallest.max(f64::MIN_POSITIVE) };
-    let up = Axis { low: 0.0, high, log: false, from: HEIGHT - BOTTOM, to: TOP };
+    let up = Axis { low: 0.0, high, log: false, from: FOOT, to: TOP };
     scale_up(&mut out, &up, unit);
-    let room = (WIDTH - LEFT - RIGHT) / groups.len().max(1) as f64;
     for (g, (name, values)) in groups.iter().enumerate() {
         let left = LEFT + g as f64 * room;
         let count = if stack == Stack::Upon { 1 } else { values.len().max(1) };
@@ -167,17 +175,18 @@ fn bars(title: &str, unit: &str, series: &[String], groups: &[(String, Vec<f64>)
                 below += value;
             }
         }
-        label(&mut out, left + room / 2.0, room, name);
+        label(&mut out, left + room / 2.0, turn, name);
     }
     out + "</svg>\n"
 }
 
-/// The name of a group: level where there is room, else slanted.
-fn label(out: &mut String, x: f64, room: f64, name: &str) {
-    let y = HEIGHT - BOTTOM + 16.0;
-    let fits = name.chars().count() as f64 * LETTER <= room;
-    let (class, turn) =
-        if fits { ("mid", String::new()) } else { ("end", format!(" transform=\"rotate(-28 {x:.1} {y:.1})\"")) };
+/// The name of a group, level or turned by so many degrees.
+fn label(out: &mut String, x: f64, turn: f64, name: &str) {
+    let y = FOOT + 16.0;
+    let (class, turn) = match turn > 0.0 {
+        true => ("end", format!(" transform=\"rotate(-{turn} {x:.1} {y:.1})\"")),
+        false => ("mid", String::new()),
+    };
     let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\"{turn}>{}</text>", escape(name));
 }
 
@@ -185,7 +194,7 @@ type Line = (String, Vec<(f64, f64)>);
 
 fn lines(title: &str, units: (&str, &str), log: (bool, bool), lines: &[Line]) -> String {
     let names: Vec<String> = lines.iter().map(|(name, _)| name.clone()).collect();
-    let mut out = begin(title, &names);
+    let mut out = begin(title, &names, BELOW);
     let shown = |(x, y): &(f64, f64)| (!log.0 || *x > 0.0) && (!log.1 || *y > 0.0);
     let points = || lines.iter().flat_map(|(_, points)| points).filter(|p| shown(p));
     let span = |of: fn(&(f64, f64)) -> f64, log: bool| {
@@ -195,16 +204,16 @@ fn lines(title: &str, units: (&str, &str), log: (bool, bool), lines: &[Line]) ->
     };
     let (across, up) = (span(|p| p.0, log.0), span(|p| p.1, log.1));
     let across = Axis { low: across.0, high: across.1, log: log.0, from: LEFT, to: WIDTH - RIGHT };
-    let up = Axis { low: up.0, high: up.1, log: log.1, from: HEIGHT - BOTTOM, to: TOP };
+    let up = Axis { low: up.0, high: up.1, log: log.1, from: FOOT, to: TOP };
     scale_up(&mut out, &up, units.1);
     for tick in across.ticks() {
-        label(&mut out, across.place(tick), 60.0, &short(tick));
+        label(&mut out, across.place(tick), 0.0, &short(tick));
     }
     let _ = writeln!(
         out,
         "<text x=\"{:.1}\" y=\"{:.1}\" class=\"end\">{}</text>",
         WIDTH - RIGHT,
-        HEIGHT - BOTTOM + 36.0,
+        FOOT + 36.0,
         escape(units.0)
     );
     for (i, (_, points)) in lines.iter().enumerate() {
@@ -233,12 +242,28 @@ mod tests {
         let series = vec!["x".to_string(), "y".to_string()];
         let svg =
             draw(&Plot::Bars { title: "t".into(), unit: "MiB/s", series: series.clone(), groups: groups.clone() });
-        let full = HEIGHT - BOTTOM - TOP;
+        let full = FOOT - TOP;
         assert_eq!(heights(&svg), [full / 4.0, full / 2.0, full, 0.0]);
         assert!(svg.contains("a&lt;b") && !svg.contains("a<b"));
         let svg = draw(&Plot::Shares { title: "t".into(), series, groups });
         let third = (full / 3.0 * 10.0).round() / 10.0;
         assert_eq!(heights(&svg), [third, (full * 20.0 / 3.0).round() / 10.0, full, 0.0]);
+    }
+
+    #[test]
+    fn long_names_are_turned_all_of_them_and_stay_within_the_picture() {
+        let bars = |names: &[&str]| {
+            let groups = names.iter().map(|name| (name.to_string(), vec![1.0])).collect();
+            draw(&Plot::Bars { title: "t".into(), unit: "s", series: vec!["x".into()], groups })
+        };
+        assert!(!bars(&["short", "names"]).contains("rotate"));
+        let long = "mq-deadline, busy_threshold=64, and more";
+        let svg = bars(&["short", long, "c", "d", "e", "f"]);
+        assert_eq!(svg.matches("rotate").count(), 6);
+        let height: f64 =
+            svg.split("viewBox=\"0 0 860 ").nth(1).and_then(|s| s.split('"').next()?.parse().ok()).expect("it");
+        let deep = long.len() as f64 * LETTER * TURN.to_radians().sin();
+        assert!(height >= FOOT + 16.0 + deep, "{height}");
     }
 
     #[test]
@@ -263,7 +288,7 @@ mod tests {
             lines: vec![("a".into(), points)],
         });
         let line = svg.split("points=\"").nth(1).and_then(|s| s.split('"').next()).expect("a line");
-        assert_eq!(line, format!("{LEFT}.0,{}.0 {}.0,{TOP}.0", HEIGHT - BOTTOM, WIDTH - RIGHT).replace(".0.0", ".0"));
+        assert_eq!(line, format!("{LEFT}.0,{FOOT}.0 {}.0,{TOP}.0", WIDTH - RIGHT).replace(".0.0", ".0"));
         let empty = draw(&Plot::Lines { title: "t".into(), units: ("", ""), log: (false, false), lines: vec![] });
         assert!(empty.ends_with("</svg>\n") && !empty.contains("NaN"));
     }
