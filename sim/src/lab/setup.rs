@@ -86,8 +86,6 @@ pub struct Setup {
     pub counted_from: u32,
     /// A scrub runs meanwhile.
     pub scrub: bool,
-    /// It runs for so many ns and rests for so many, in turn, as one that is a part of transaction groups.
-    pub scrub_rests: Option<(u64, u64)>,
     /// Longest run, in virtual ns.
     pub limit_ns: u64,
     /// Most answers of a run.
@@ -112,7 +110,6 @@ impl Setup {
             changes: Vec::new(),
             counted_from: 0,
             scrub: false,
-            scrub_rests: None,
             limit_ns: LIMIT_NS,
             limit_ios: u64::MAX,
         }
