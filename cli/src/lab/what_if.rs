@@ -99,8 +99,10 @@ fn live(client: &Client, name: &str) -> Result<PoolFile, ApiError> {
     for device in client.call(ListDevices { pool: Some(name.into()) })? {
         let target = Target::Device { pool: name.into(), device: device.id };
         let own = client.call(GetProperties { target, names: Vec::new() })?;
+        let is_other = |other: &DeviceEntry| other.name.as_deref() == Some(&device.name);
+        let name = if devices.iter().any(is_other) { format!("{}-{}", device.name, device.id) } else { device.name };
         devices.push(DeviceEntry {
-            name: Some(device.name),
+            name: Some(name),
             class: device.class,
             size: device.size_bytes.to_string(),
             rotational: Some(device.rotational),
@@ -190,9 +192,14 @@ fn report(trials: &[Trial], advice: &Option<Advice>, notes: &[String]) -> String
     for trial in trials.iter().filter(|trial| !matches!(trial.outcome.stop, Stop::Done | Stop::Runtime)) {
         let _ = writeln!(out, "note: {}: {}", printable(&trial.name), trial.outcome.stop.sentence());
     }
-    for sentence in advice.iter().flat_map(|advice| &advice.sentences) {
-        let _ = writeln!(out, "{}", printable(sentence));
+    match advice {
+        Some(advice) => advice.sentences.iter().for_each(|sentence| {
+            let _ = writeln!(out, "{}", printable(sentence));
+        }),
+        None => out.push_str("Nothing was compared: name variants with --set, --replace, --add or --variant.\n"),
     }
+    let traces: Vec<String> = trials.iter().map(|trial| format!("{:016x}", trial.outcome.hash)).collect();
+    let _ = writeln!(out, "Traces: {}", traces.join(" "));
     out
 }
 

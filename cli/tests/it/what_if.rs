@@ -74,6 +74,14 @@ fn a_margin_that_is_too_small_is_said_to_be() {
 }
 
 #[test]
+fn without_a_variant_nothing_is_advised_and_the_trace_is_told() {
+    let out = what_if(&desk(), "");
+    assert!(out.contains("Nothing was compared: name variants with --set"), "{out}");
+    let trace = out.lines().find_map(|line| line.strip_prefix("Traces: ")).expect("a trace");
+    assert!(trace.len() == 16 && u64::from_str_radix(trace, 16).is_ok(), "{out}");
+}
+
+#[test]
 fn numbers_for_programs_are_exact() {
     let real = desk();
     let out = what_if(&real, "--json --variant read_policy=latency");
@@ -99,10 +107,14 @@ fn mistakes_are_one_sentence() {
     let (pool, job) = (real.word("pool.toml"), real.word("web.fio"));
     fs::write(real.path("bad.fio"), "[j]\nsize=1m\niodpeth=4\n").expect("write");
     let bad = real.word("bad.fio");
+    fs::write(real.path("lone.toml"), "data = 'raid1'\n[[device]]\nclass = 'hdd'\nsize = '1T'\n").expect("write");
+    let lone = real.word("lone.toml");
     for (line, part) in [
         (format!("--pool {pool}"), "what is asked? name a load with --job"),
         (format!("--pool {pool} --job {bad}"), "line 3: no option \"iodpeth\" is known"),
         (format!("--pool {pool}.toml --job {job}"), "cannot read"),
+        (format!("--pool {lone} --job {job}"), "braid: data profile raid1 needs 2 devices"),
+        (format!("--pool {pool} --job {job} --add hdd:9000P"), "variant add:hdd:9000P: device +hdd3 has "),
         (format!("--pool {pool} --job {job} --set faster"), "is no change"),
         (format!("--pool {pool} --job {job} --set read_policy=best"), "variant read_policy=best: "),
         (format!("--pool {pool} --job {job} --replace nvme=ssd"), "no device of class \"nvme\""),

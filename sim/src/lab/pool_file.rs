@@ -13,13 +13,13 @@
 //!   settings = { queue_depth = "16" }
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use braid_core::Profile;
 use serde::Deserialize;
 
 use super::setup::{Member, Setup};
-use crate::device::Model;
+use crate::device::{Model, complaint};
 
 /// Most members of a pool in the laboratory.
 const DEVICES_MAX: usize = 4096;
@@ -69,7 +69,7 @@ pub struct DeviceEntry {
 impl PoolFile {
     /// Reads one; what is wrong with it, in a sentence.
     pub fn parse(text: &str) -> Result<PoolFile, String> {
-        toml::from_str(text).map_err(|e| e.to_string().trim_end().replace('\n', " "))
+        toml::from_str(text).map_err(|e| complaint(text, &e))
     }
 
     /// The setup it stands for, without volumes.
@@ -88,6 +88,10 @@ impl PoolFile {
         }
         if members.is_empty() {
             return Err("the pool has no device; add a [[device]] with class and size".into());
+        }
+        let mut names = BTreeSet::new();
+        if let Some(twice) = members.iter().find(|member| !names.insert(&member.name)) {
+            return Err(format!("two devices are called {:?}; give each a name of its own", twice.name));
         }
         let mut setup = Setup::new(members, data, metadata, 0);
         setup.settings = words(&self.settings);
@@ -178,6 +182,12 @@ mod tests {
         assert!(fails("data = 'single'\n[[device]]\nclass='odd'\nsize='1T'").contains("no usual model"));
         assert!(fails("data = 'single'\n[[device]]\nclass='hdd'\nsize='much'").contains("is no size"));
         assert!(fails("data = 'single'\nspeed = 1").contains("unknown field"));
-        assert!(fails("data =").contains("line 1"));
+        let same = "[[device]]\nclass='hdd'\nsize='1T'\nname='a'\n";
+        assert!(fails(&format!("data = 'raid1'\n{same}{same}")).contains("two devices are called \"a\""));
+        assert!(fails("data = 'single'\n[[device]]\nclass='hdd'\nsize='1T'\ncount=-1").starts_with("line 5: "));
+        for broken in ["data =", "data = raid1 [["] {
+            let told = fails(broken);
+            assert!(told.starts_with("line 1: ") && !told.contains(['|', '\n']), "{told}");
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! restart.
 
 use braid_core::control::{Command, ControlError, VolumeClass};
+use braid_core::device::DEVICE_MAX;
 use braid_core::meta::format::{NewDevice, NewPool};
 use braid_core::request::{Content, Op};
 use braid_core::units::{BLOCK, DeviceId, MIB, Uuid, VolumeId};
@@ -160,6 +161,12 @@ impl Setup {
             let class = DeviceClass::parse(&member.class).ok_or_else(|| {
                 format!("device {}: {:?} is no class; a class is 1 to 15 of a-z 0-9 . _ -", member.name, member.class)
             })?;
+            if member.size > DEVICE_MAX {
+                return Err(format!(
+                    "device {} has {} bytes; a member has at most {DEVICE_MAX}",
+                    member.name, member.size
+                ));
+            }
             let mut uuid = [0xd0; 16];
             uuid[..8].copy_from_slice(&(i as u64 + 1).to_be_bytes());
             Ok(NewDevice {
