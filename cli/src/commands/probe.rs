@@ -16,10 +16,12 @@ use braid_core::request::DeviceOp;
 use braid_host::backend::measure::{self, Bench};
 use braid_host::backend::{self, DiskSpec, OpenOptions, pace};
 use braid_host::control::api::ApiError;
+use braid_host::control::size;
 use braid_host::reactor::Choice;
 use braid_sim::device::fit::{Fitted, Measured, fit as fit_model};
 use braid_sim::device::{Got, Load, fio};
 use serde::Serialize;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -63,7 +65,26 @@ pub(crate) fn probe(json: bool, args: &ProbeArgs) -> Outcome {
     if !facts.direct {
         notes.push(format!("{path} was read through the page cache: the numbers are those of memory"));
     }
+    notes.extend(holes(&spec));
     show(json, &measured, &args.model, Path::new(&path), facts.size, notes)
+}
+
+/// A file that does not stand on its medium as a whole: the rest is read from nowhere, in no time. A modelled disk takes
+/// its time for holes, too.
+fn holes(spec: &DiskSpec) -> Option<String> {
+    let DiskSpec::Path(path) = spec else { return None };
+    let file = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+    // st_blocks counts 512 bytes, whatever the file system does.
+    let there = file.blocks().saturating_mul(512).min(file.len());
+    (there < file.len()).then(|| {
+        format!(
+            "{} has holes, {} of {} are on its medium: reading a hole costs nothing, and the model is of that; write the \
+             file full first",
+            path.display(),
+            size::long(there),
+            size::long(file.len())
+        )
+    })
 }
 
 /// What is asked of a device of so many bytes.

@@ -53,6 +53,13 @@ fn a_pool_on_a_modelled_disk_is_as_slow_as_that_and_comes_back_as_such() {
         real.kill();
         real.restart();
     }
+    real.ok("export tank");
+    let folder = real.dir.path().display();
+    let plain = real.ok(&format!("import -d {folder}"));
+    assert!(plain.contains(&format!("device 1 came as {disk} and is plain now")), "{plain}");
+    let again = real.ok(&format!("import {disk} tank"));
+    assert!(!again.contains("is plain now"), "{again}");
+    assert!(real.ok("status").contains("answers no sooner than model hdd would"), "{}", real.ok("status"));
     real.ok("destroy -y tank");
     let found = real.braid(&format!("import -d {}", real.dir.path().display()));
     assert!(!found.out.contains("tank"), "its file has forgotten it: {found:?}");
@@ -96,6 +103,24 @@ fn a_modelled_disk_is_probed_and_its_model_found_again() {
     assert!(text.contains("# Measured: ") && text.contains("name = \"found\""), "{text}");
     real.ok(&format!("create tank -d single -m single model:{file},{}", real.disk("d1.img", 64 * MIB)));
     assert!(real.ok("status").contains("answers no sooner than model found would"));
+}
+
+#[test]
+fn a_file_with_holes_is_measured_with_a_warning() {
+    let real = Real::start();
+    let note = |disk: &str| {
+        let found = real.json(&format!("device probe {disk} --seconds 1"));
+        let notes = found["notes"].as_array().expect("notes").iter().filter_map(|note| note.as_str());
+        notes.filter(|note| note.contains("has holes")).map(str::to_string).collect::<Vec<_>>()
+    };
+    let sparse = real.disk("sparse.img", 64 * MIB);
+    assert_eq!(note(&sparse).len(), 1);
+    assert!(note(&sparse)[0].contains("0B of 64MiB are on its medium"), "{:?}", note(&sparse));
+    let full = real.path("full.img");
+    std::fs::write(&full, vec![7; 32 << 20]).expect("a file");
+    std::fs::File::open(&full).and_then(|file| file.sync_all()).expect("on its medium");
+    assert_eq!(note(&real.word("full.img")), [""; 0]);
+    assert_eq!(note(&format!("model:nvme,{sparse}")), [""; 0], "a model takes its time for holes, too");
 }
 
 #[test]
