@@ -30,6 +30,46 @@ fn published_tables_in_the_documents_are_fresh() {
     assert!(!check.out.contains(STALE), "{}", check.out);
 }
 
+fn swarm(line: &str) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
+    let run = command.args(["lab", "swarm"]).args(line.split(' ')).output().expect("braid runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (run.status.code(), text(&run.stdout), text(&run.stderr))
+}
+
+#[test]
+fn a_swarm_has_seeds_and_time_or_says_why_not() {
+    let (code, out, err) = swarm("--seed 18446744073709551615 --count 3");
+    assert!(code == Some(0) && out.starts_with("All well: 1 runs, "), "the last seed there is: {out} {err}");
+    let again = swarm("--seed 18446744073709551615 --count 1");
+    let trace = |out: &str| out.split("trace ").nth(1).map(str::to_string);
+    assert!(trace(&out).is_some() && trace(&out) == trace(&again.1), "{out} {}", again.1);
+    let (code, out, err) = swarm("--hours 1e300 --count 1");
+    assert!(code == Some(0) && out.starts_with("All well: 1 runs, "), "{out} {err}");
+    for (line, part) in [
+        ("--count 0", "0 is not in 1.."),
+        ("--hours nan", "hours are 0 or more"),
+        ("--hours -1", "hours are 0 or more"),
+        ("--hours 0", "no run was begun"),
+        ("--scenario /nonexistent", "/nonexistent: "),
+        ("--break everything", "there is no mistake 'everything'"),
+    ] {
+        let (code, out, err) = swarm(line);
+        assert!(code == Some(2) && out.is_empty() && err.contains(part), "{line}: {code:?} {out} {err}");
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_is_told_before_anything_runs() {
+    for command in ["all", "check", "scale"] {
+        let mut braid = Command::new(env!("CARGO_BIN_EXE_braid"));
+        let run = braid.args(["lab", command, "-o", "/dev/null/lab"]).output().expect("braid runs");
+        let err = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.code() == Some(1) && err.starts_with("braid: /dev/null/lab: "), "{command}: {err}");
+        assert!(run.stdout.is_empty(), "{command} ran");
+    }
+}
+
 #[test]
 fn a_stale_number_is_noticed_and_only_misses_are_shown() {
     let folder = tempfile::tempdir().expect("a folder");
