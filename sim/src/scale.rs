@@ -48,12 +48,12 @@ pub const FULL: Table = Table {
     title: "What grows with the pool",
     source: "this machine; only growth is judged",
     seed: 1,
-    run: |_, seed| sheet(&[10, 100, 1_000, 10_000], &[TIB, 10 * TIB, 100 * TIB, PIB, 10 * PIB], seed),
+    run: |lab, seed| sheet(lab, &[10, 100, 1_000, 10_000], &[TIB, 10 * TIB, 100 * TIB, PIB, 10 * PIB], seed),
 };
 
 /// The smaller ones.
 pub const QUICK: Table =
-    Table { run: |_: &Lab, seed| sheet(&[10, 100, 1_000], &[TIB, 100 * TIB, 10 * PIB], seed), ..FULL };
+    Table { run: |lab, seed| sheet(lab, &[10, 100, 1_000], &[TIB, 100 * TIB, 10 * PIB], seed), ..FULL };
 
 /// A measure over sizes.
 struct Curve {
@@ -82,22 +82,25 @@ pub fn exponent(points: &[(f64, f64)]) -> f64 {
     if below > 0.0 { above / below } else { 0.0 }
 }
 
-fn sheet(devices: &[usize], volumes: &[u64], seed: u64) -> Sheet {
+fn sheet(lab: &Lab, devices: &[usize], volumes: &[u64], seed: u64) -> Sheet {
     let mut sheet = Sheet::default();
-    by_devices(&mut sheet, devices, seed);
-    by_volume(&mut sheet, volumes, seed);
+    by_devices(lab, &mut sheet, devices, seed);
+    by_volume(lab, &mut sheet, volumes, seed);
     sheet
 }
 
-fn by_devices(sheet: &mut Sheet, devices: &[usize], seed: u64) {
+fn by_devices(lab: &Lab, sheet: &mut Sheet, devices: &[usize], seed: u64) {
     let mut requests = [Curve::new("read", "ns"), Curve::new("overwrite", "ns"), Curve::new("first write", "ns")];
     let mut chunk = [Curve::new("first write with a new chunk", "ns")];
     let mut rest = [Curve::new("assemble", "us"), Curve::new("plan a rebuild", "us")];
     for &n in devices {
-        let of_requests = requests_on(n, REQUESTS, seed);
+        let (read, write, planned) = requests_on(n, REQUESTS, seed);
+        (lab.tell)(&format!("{n} devices: a read {read:.0} ns, an overwrite {write:.0} ns"));
         let (first, opening) = first_writes_on(n, seed);
-        let (assembled, planned) = (assemble(n, seed), of_requests.2);
-        for (curve, y) in requests.iter_mut().zip([of_requests.0, of_requests.1, first]) {
+        (lab.tell)(&format!("{n} devices: a first write {first:.0} ns, one with a new chunk {opening:.0} ns"));
+        let assembled = assemble(n, seed);
+        (lab.tell)(&format!("{n} devices: opened in {:.0} us", assembled / 1e3));
+        for (curve, y) in requests.iter_mut().zip([read, write, first]) {
             curve.points.push((n as f64, y));
         }
         chunk[0].points.push((n as f64, opening));
@@ -111,12 +114,13 @@ fn by_devices(sheet: &mut Sheet, devices: &[usize], seed: u64) {
     tell(sheet, &rest, "Opening and rebuilding by devices", ("devices", "us"), PROPORTIONAL, by);
 }
 
-fn by_volume(sheet: &mut Sheet, volumes: &[u64], seed: u64) {
+fn by_volume(lab: &Lab, sheet: &mut Sheet, volumes: &[u64], seed: u64) {
     let mut requests = [Curve::new("scattered read", "ns"), Curve::new("scattered overwrite", "ns")];
     let mut memory = Vec::new();
     for &size in volumes {
         let (read, write, bytes_a_leaf) = scattered(size, seed);
         let tib = size as f64 / TIB as f64;
+        (lab.tell)(&format!("{tib} TiB: a read anywhere {read:.0} ns, an overwrite {write:.0} ns"));
         requests[0].points.push((tib, read));
         requests[1].points.push((tib, write));
         memory.extend(bytes_a_leaf.map(|bytes| (tib, bytes * LEAVES_PER_TIB / MIB as f64)));

@@ -16,16 +16,23 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How tables are run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Lab {
     /// Scenarios at once.
     pub threads: usize,
+    /// Is told how far a run is, in lines, by those that take minutes.
+    pub tell: fn(&str),
 }
 
 impl Lab {
     /// As many at once as the machine has cores.
     pub fn new() -> Lab {
-        Lab { threads: std::thread::available_parallelism().map_or(1, NonZero::get) }
+        Lab::with_threads(std::thread::available_parallelism().map_or(1, NonZero::get))
+    }
+
+    /// So many at once; nobody is told anything.
+    pub fn with_threads(threads: usize) -> Lab {
+        Lab { threads, tell: |_| {} }
     }
 
     /// `f` of each, on several threads; results in the order of what was given.
@@ -295,8 +302,11 @@ mod tests {
     fn threads_do_not_change_results_or_their_order() {
         let items: Vec<u64> = (0..100).collect();
         for threads in [1, 2, 7, 1000] {
-            assert_eq!(Lab { threads }.each(&items, |i| i * i), items.iter().map(|i| i * i).collect::<Vec<_>>());
+            assert_eq!(
+                Lab::with_threads(threads).each(&items, |i| i * i),
+                items.iter().map(|i| i * i).collect::<Vec<_>>()
+            );
         }
-        assert_eq!(Lab { threads: 2 }.each(&[0; 0], |i: &u64| *i), [0u64; 0]);
+        assert_eq!(Lab::with_threads(2).each(&[0; 0], |i: &u64| *i), [0u64; 0]);
     }
 }

@@ -41,8 +41,8 @@ struct Run {
 pub(crate) fn lab(command: &LabCommand, json: bool) -> Outcome {
     match command {
         LabCommand::List(flags) => list(flags, json),
-        LabCommand::Run(LabNames { names, flags }) => show(&chosen(names)?, flags, json),
-        LabCommand::All(flags) => show(&chosen(&[])?, flags, json),
+        LabCommand::Run(LabNames { names, flags }) => show(&chosen(names)?, &lab_of(flags), flags, json),
+        LabCommand::All(flags) => show(&chosen(&[])?, &lab_of(flags), flags, json),
         LabCommand::Check(LabCheck { names: LabNames { names, flags }, twice }) => {
             verify(&chosen(names)?, flags, *twice, json)
         }
@@ -91,23 +91,25 @@ fn list(flags: &ListFlags, json: bool) -> Outcome {
 fn grow(flags: &LabScale, json: bool) -> Outcome {
     let table: &'static Table = if flags.quick { &scale::QUICK } else { &scale::FULL };
     let flags = LabFlags { output: flags.output.clone(), threads: None, docs: None };
-    show(&[table], &flags, json)
+    show(&[table], &Lab { tell: |line| eprintln!("{line}"), ..Lab::new() }, &flags, json)
+}
+
+fn lab_of(flags: &LabFlags) -> Lab {
+    flags.threads.map_or_else(Lab::new, |threads| Lab::with_threads(threads.get()))
 }
 
 /// Tables that give something else with another number of threads.
 fn unsteady(runs: &[Run], flags: &LabFlags) -> Vec<&'static str> {
-    let first = flags.threads.map_or_else(|| Lab::new().threads, |threads| threads.get());
-    let other = Lab { threads: if first == 1 { 3 } else { 1 } };
+    let other = Lab::with_threads(if lab_of(flags).threads == 1 { 3 } else { 1 });
     runs.iter().filter(|run| run.table.sheet(&other) != run.sheet).map(|run| run.table.name).collect()
 }
 
 /// One table after the other; `done` hears of each as soon as it is.
 fn run(
     tables: &[&'static Table],
-    flags: &LabFlags,
+    lab: &Lab,
     mut done: impl FnMut(&Run) -> Result<(), ApiError>,
 ) -> Result<Vec<Run>, ApiError> {
-    let lab = flags.threads.map_or_else(Lab::new, |threads| Lab { threads: threads.get() });
     let somebody_looks = std::io::stderr().is_terminal();
     let mut runs = Vec::new();
     for table in tables {
@@ -115,7 +117,7 @@ fn run(
             eprint!("running {} ...", table.name);
         }
         let begun = Instant::now();
-        let run = Run { table, sheet: table.sheet(&lab), took: begun.elapsed() };
+        let run = Run { table, sheet: table.sheet(lab), took: begun.elapsed() };
         if somebody_looks {
             eprint!("\r\x1b[K");
         }
@@ -125,11 +127,11 @@ fn run(
     Ok(runs)
 }
 
-fn show(tables: &[&'static Table], flags: &LabFlags, json: bool) -> Outcome {
+fn show(tables: &[&'static Table], lab: &Lab, flags: &LabFlags, json: bool) -> Outcome {
     let folder = flags.output.as_deref().unwrap_or(Path::new(FOLDER));
     // Some of it takes minutes: what cannot be written is told before.
-    write(&[], folder)?;
-    let runs = run(tables, flags, |run| {
+    create(folder)?;
+    let runs = run(tables, lab, |run| {
         if !json {
             commands::print(&text(run)?);
         }
@@ -151,7 +153,13 @@ fn show(tables: &[&'static Table], flags: &LabFlags, json: bool) -> Outcome {
 
 /// As `show`, but only what is out of tolerance; the exit code says whether anything is, or a document is stale.
 fn verify(tables: &[&'static Table], flags: &LabFlags, twice: bool, json: bool) -> Outcome {
-    let runs = run(tables, flags, |_| Ok(()))?;
+    flags.output.as_deref().map_or(Ok(()), create)?;
+    let runs = run(tables, &lab_of(flags), |run| {
+        if !json {
+            commands::print(&misses(run));
+        }
+        Ok(())
+    })?;
     let unsteady = if twice { unsteady(&runs, flags) } else { Vec::new() };
     if let Some(folder) = &flags.output {
         write(&runs, folder)?;
@@ -164,31 +172,6 @@ fn verify(tables: &[&'static Table], flags: &LabFlags, twice: bool, json: bool) 
         print_json(&runs);
     } else {
         let mut out = String::new();
-        for Run { table, sheet, took } in &runs {
-            let _ = writeln!(
-                out,
-                "{:<16} {} of {} hold, trace {:016x}, {:.1} s",
-                table.name,
-                sheet.judged() - sheet.misses(),
-                sheet.judged(),
-                sheet.hash,
-                took.as_secs_f64()
-            );
-            for row in sheet.rows.iter().filter(|r| !r.holds()) {
-                let published = row.published.map_or("-".into(), number);
-                let _ = writeln!(
-                    out,
-                    "  {}: ours {}, published {published} {}, allowed {}",
-                    row.what,
-                    number(row.ours),
-                    row.unit,
-                    allowed(row.within)
-                );
-            }
-            for claim in sheet.claims.iter().filter(|c| !c.holds) {
-                let _ = writeln!(out, "  {}: {}", claim.what, claim.shown);
-            }
-        }
         for name in &unsteady {
             let _ = writeln!(out, "{name}: not the same with another number of threads");
         }
@@ -200,6 +183,27 @@ fn verify(tables: &[&'static Table], flags: &LabFlags, twice: bool, json: bool) 
         commands::print(&out);
     }
     Ok(u8::from(totals(&runs).1 > 0 || stale.is_some() || !unsteady.is_empty()))
+}
+
+/// How many hold, and those that do not.
+fn misses(Run { table, sheet, took }: &Run) -> String {
+    let (judged, misses) = (sheet.judged(), sheet.misses());
+    let mut out = format!(
+        "{:<22} {} of {judged} hold, trace {:016x}, {:.1} s\n",
+        table.name,
+        judged - misses,
+        sheet.hash,
+        took.as_secs_f64()
+    );
+    for row in sheet.rows.iter().filter(|r| !r.holds()) {
+        let published = row.published.map_or("-".into(), number);
+        let (ours, allowed) = (number(row.ours), allowed(row.within));
+        let _ = writeln!(out, "  {}: ours {ours}, published {published} {}, allowed {allowed}", row.what, row.unit);
+    }
+    for claim in sheet.claims.iter().filter(|c| !c.holds) {
+        let _ = writeln!(out, "  {}: {}", claim.what, claim.shown);
+    }
+    out
 }
 
 /// A document as it is, and with the tables of these runs.
@@ -295,16 +299,21 @@ fn as_json(Run { table, sheet, took }: &Run) -> Value {
     })
 }
 
+fn unwritable(path: &Path, e: std::io::Error) -> ApiError {
+    ApiError::failed("lab.write", format!("{}: {e}", path.display())).hint("name another folder with -o")
+}
+
+/// The folder for what is written, before anything is run.
+fn create(folder: &Path) -> Result<(), ApiError> {
+    std::fs::create_dir_all(folder).map_err(|e| unwritable(folder, e))
+}
+
 /// A CSV for each table, and one report.
 fn write(runs: &[Run], folder: &Path) -> Result<(), ApiError> {
-    let failed = |path: &Path, e: std::io::Error| {
-        ApiError::failed("lab.write", format!("{}: {e}", path.display())).hint("name another folder with -o")
-    };
-    std::fs::create_dir_all(folder).map_err(|e| failed(folder, e))?;
     let files = runs.iter().map(|r| (format!("{}.csv", r.table.name), csv(r)));
     for (name, content) in files.chain([("report.html".into(), report::page(runs))]) {
         let path = folder.join(name);
-        std::fs::write(&path, content).map_err(|e| failed(&path, e))?;
+        std::fs::write(&path, content).map_err(|e| unwritable(&path, e))?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! `braid lab swarm`: runs drawn from seeds, on all cores, until one fails or time is up.
 
+use std::cell::Cell;
 use std::io::IsTerminal;
 use std::panic;
 use std::path::Path;
@@ -27,6 +28,8 @@ struct Tally {
     runs: AtomicU64,
     answered: AtomicU64,
     crashes: AtomicU64,
+    /// Over the traces of all runs, in whatever order they came.
+    trace: AtomicU64,
 }
 
 impl Tally {
@@ -34,6 +37,11 @@ impl Tally {
         self.runs.fetch_add(1, Ordering::Relaxed);
         self.answered.fetch_add(summary.answered, Ordering::Relaxed);
         self.crashes.fetch_add(summary.crashes, Ordering::Relaxed);
+        self.trace.fetch_xor(summary.hash, Ordering::Relaxed);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.runs.load(Ordering::Relaxed) == 0
     }
 
     fn counts(&self) -> [u64; 3] {
@@ -49,20 +57,24 @@ impl Tally {
 pub(super) fn swarm(flags: &SwarmFlags, json: bool) -> Outcome {
     let sabotage = flags.sabotage.as_deref().map(sabotage).transpose()?;
     let scenario = flags.scenario.as_deref().map(read).transpose()?;
-    // A failed run says what was wrong by itself; one that is being made small panics a thousand times.
-    panic::set_hook(Box::new(|_| {}));
+    hush();
     let (begun, tally) = (Instant::now(), Tally::default());
     let found = match &scenario {
         Some(scenario) => one(scenario, &tally),
         None => many(flags, sabotage, begun, &tally),
     };
+    if found.is_none() && tally.is_empty() {
+        return Err(ApiError::usage("lab.swarm", "no run was begun: --hours leaves no time for one"));
+    }
     match found {
         None => {
             let [runs, requests, crashes] = tally.counts();
-            let counts = json!({"failed": false, "runs": runs, "requests": requests, "crashes": crashes});
+            let trace = format!("{:016x}", tally.trace.load(Ordering::Relaxed));
+            let counts =
+                json!({"failed": false, "runs": runs, "requests": requests, "crashes": crashes, "trace": trace});
             commands::print(&match json {
                 true => in_json(counts),
-                false => format!("All well: {}\n", tally.text(begun)),
+                false => format!("All well: {}, trace {trace}\n", tally.text(begun)),
             });
             Ok(0)
         }
@@ -75,6 +87,29 @@ pub(super) fn swarm(flags: &SwarmFlags, json: bool) -> Outcome {
 
 fn in_json(data: Value) -> String {
     format!("{}\n", json!({"schema": "lab.swarm", "version": 1, "data": data}))
+}
+
+thread_local! {
+    static PLAYS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A failed run says what was wrong by itself, and one that is being made small fails a thousand times. Any other panic is
+/// told as ever.
+fn hush() {
+    let tell = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        if !PLAYS.get() {
+            tell(panic);
+        }
+    }));
+}
+
+/// Plays without a word.
+fn quietly<T>(play: impl FnOnce() -> T) -> T {
+    PLAYS.set(true);
+    let played = play();
+    PLAYS.set(false);
+    played
 }
 
 /// A run that failed.
@@ -97,7 +132,7 @@ fn read(path: &Path) -> Result<Scenario, ApiError> {
 }
 
 fn one(scenario: &Scenario, tally: &Tally) -> Option<Found> {
-    match swarm::attempt(scenario) {
+    match quietly(|| swarm::attempt(scenario)) {
         Ok(summary) => {
             tally.add(&summary);
             None
@@ -109,21 +144,20 @@ fn one(scenario: &Scenario, tally: &Tally) -> Option<Found> {
 /// Seeds in order, over several threads, until the first failure; of failures at once the lowest seed counts.
 fn many(flags: &SwarmFlags, sabotage: Option<Sabotage>, begun: Instant, tally: &Tally) -> Option<Found> {
     let first = flags.seed.unwrap_or(0);
-    let until = flags.hours.map(|time| begun + time);
-    let count = flags.count.unwrap_or(if until.is_some() { u64::MAX - first } else { COUNT });
+    // A time beyond all clocks is no end.
+    let until = flags.hours.and_then(|time| begun.checked_add(time));
+    let count = flags.count.unwrap_or(if flags.hours.is_some() { u64::MAX } else { COUNT });
     let threads = flags.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, |n| n.get());
-    let (next, stops) = (AtomicU64::new(first), AtomicBool::new(false));
+    let (next, stops) = (AtomicU64::new(0), AtomicBool::new(false));
     let found: Mutex<Option<Found>> = Mutex::new(None);
     let is_over = || stops.load(Ordering::Relaxed) || until.is_some_and(|at| Instant::now() >= at);
     std::thread::scope(|scope| {
         let work = || {
             while !is_over() {
-                let seed = next.fetch_add(1, Ordering::Relaxed);
-                if seed - first >= count {
-                    break;
-                }
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(seed) = first.checked_add(number).filter(|_| number < count) else { break };
                 let scenario = Scenario { sabotage, ..draw::scenario(seed) };
-                match swarm::attempt(&scenario) {
+                match quietly(|| swarm::attempt(&scenario)) {
                     Ok(summary) => tally.add(&summary),
                     Err(failure) => {
                         stops.store(true, Ordering::Relaxed);
@@ -155,7 +189,7 @@ fn many(flags: &SwarmFlags, sabotage: Option<Sabotage>, begun: Instant, tally: &
 /// What was wrong, how to see it again, and the smallest scenario that shows it.
 fn report(found: &Found, flags: &SwarmFlags, json: bool) {
     let Found { seed, scenario, failure } = found;
-    let small = if flags.no_shrink { scenario.clone() } else { swarm::shrunk(scenario, failure) };
+    let small = if flags.no_shrink { scenario.clone() } else { quietly(|| swarm::shrunk(scenario, failure)) };
     let again = seed.map(|seed| {
         let sabotage = scenario.sabotage.map_or(String::new(), |s| format!(" --break {}", s.name()));
         format!("braid lab swarm --seed {seed} --count 1{sabotage}")

@@ -62,6 +62,26 @@ fn published_tables_in_the_documents_are_fresh() {
 }
 
 #[test]
+fn a_swarm_has_seeds_and_time_or_says_why_not() {
+    let (code, out, err) = swarm("--seed 18446744073709551615 --count 3");
+    assert!(code == Some(0) && out.starts_with("All well: 1 runs, "), "the last seed there is: {out} {err}");
+    let again = swarm("--seed 18446744073709551615 --count 1");
+    let trace = |out: &str| out.split("trace ").nth(1).map(str::to_string);
+    assert!(trace(&out).is_some() && trace(&out) == trace(&again.1), "{out} {}", again.1);
+}
+
+#[test]
+fn a_folder_that_cannot_be_is_told_before_anything_runs() {
+    for command in ["all", "check", "scale"] {
+        let mut braid = Command::new(env!("CARGO_BIN_EXE_braid"));
+        let run = braid.args(["lab", command, "-o", "/dev/null/lab"]).output().expect("braid runs");
+        let err = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.code() == Some(1) && err.starts_with("braid: /dev/null/lab: "), "{command}: {err}");
+        assert!(run.stdout.is_empty(), "{command} ran");
+    }
+}
+
+#[test]
 fn a_stale_number_is_noticed_and_only_misses_are_shown() {
     let folder = tempfile::tempdir().expect("a folder");
     let document = folder.path().join("page.md");

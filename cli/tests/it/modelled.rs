@@ -53,6 +53,13 @@ fn a_pool_on_a_modelled_disk_is_as_slow_as_that_and_comes_back_as_such() {
         real.kill();
         real.restart();
     }
+    real.ok("export tank");
+    let folder = real.dir.path().display();
+    let plain = real.ok(&format!("import -d {folder}"));
+    assert!(plain.contains(&format!("device 1 came as {disk} and is plain now")), "{plain}");
+    let again = real.ok(&format!("import {disk} tank"));
+    assert!(!again.contains("is plain now"), "{again}");
+    assert!(real.ok("status").contains("answers no sooner than model hdd would"), "{}", real.ok("status"));
     real.ok("destroy -y tank");
     let found = real.braid(&format!("import -d {}", real.dir.path().display()));
     assert!(!found.out.contains("tank"), "its file has forgotten it: {found:?}");

@@ -75,6 +75,14 @@ fn a_margin_that_is_too_small_is_said_to_be() {
 }
 
 #[test]
+fn without_a_variant_nothing_is_advised_and_the_trace_is_told() {
+    let out = what_if(&desk(), "");
+    assert!(out.contains("To compare it with something, name variants with --set"), "{out}");
+    let trace = out.lines().find_map(|line| line.strip_prefix("Traces: ")).expect("a trace");
+    assert!(trace.len() == 16 && u64::from_str_radix(trace, 16).is_ok(), "{out}");
+}
+
+#[test]
 fn numbers_for_programs_are_exact() {
     let real = desk();
     let out = what_if(&real, "--json --variant read_policy=latency");

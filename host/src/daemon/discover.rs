@@ -224,6 +224,16 @@ pub(super) struct Group {
     generation: u64,
 }
 
+/// What an import of a group would find.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Examined {
+    pub(super) missing: Vec<DeviceId>,
+    /// Members that went their own way, as the assembly says it.
+    pub(super) apart: Option<String>,
+    /// Members without the timing that they had.
+    pub(super) unpaced: Vec<String>,
+}
+
 impl Group {
     fn new(uuid: Uuid) -> Group {
         let (name, members, notes, obstacle) = (String::new(), BTreeMap::new(), Vec::new(), None);
@@ -257,9 +267,8 @@ impl Group {
         }
     }
 
-    /// Reads the pool back as an import would, changing nothing, to see what is missing, and what the assembly says of
-    /// members that went their own way.
-    pub(super) fn examine(&self, boot: Uuid) -> Result<(Vec<DeviceId>, Option<String>), String> {
+    /// Reads the pool back as an import would, changing nothing, to see what is to be said of it.
+    pub(super) fn examine(&self, boot: Uuid) -> Result<Examined, String> {
         let disks: BTreeMap<DeviceId, Disk> = self
             .members
             .iter()
@@ -268,7 +277,10 @@ impl Group {
         let mut assembly = Assembly::new(self.superblocks(), boot)?;
         loop {
             match assembly.step() {
-                Step::Ready(opened) => return Ok((opened.missing, opened.apart)),
+                Step::Ready(opened) => {
+                    let unpaced = opened.pool().devices().filter_map(|d| self.unpaced(d.id, &d.path)).collect();
+                    return Ok(Examined { missing: opened.missing, apart: opened.apart, unpaced });
+                }
                 Step::Failed(why) => return Err(why),
                 Step::Read(reads) => {
                     for read in reads {
@@ -281,6 +293,14 @@ impl Group {
                 }
             }
         }
+    }
+
+    /// A member that came to the pool with the timing of a model, and was found as a plain disk.
+    fn unpaced(&self, id: DeviceId, came_as: &str) -> Option<String> {
+        let found = &self.members.get(&id)?.path;
+        let has_model = |path: &Path| matches!(DiskSpec::of_member(path), DiskSpec::Model(..));
+        let lost = has_model(Path::new(came_as)) && !has_model(found);
+        lost.then(|| format!("device {id} came as {came_as} and is plain now: name it like that to have its timing"))
     }
 
     pub(super) fn superblocks(&self) -> Vec<Superblock> {
@@ -370,7 +390,7 @@ pub(super) mod tests {
         let told: Vec<(&str, usize)> = groups.iter().map(|g| (g.name.as_str(), g.members.len())).collect();
         assert_eq!((told, search.problems), (vec![("attic", 1), ("tank", 3)], vec![]));
         assert_eq!(groups[1].members[&DeviceId(2)].path, tank[1]);
-        assert_eq!(groups[1].examine(Uuid::default()), Ok((vec![], None)));
+        assert_eq!(groups[1].examine(Uuid::default()), Ok(Examined::default()));
     }
 
     #[test]
@@ -383,7 +403,8 @@ pub(super) mod tests {
             search(&left).groups()[0].examine(Uuid::default())
         };
         for gone in 0..3 {
-            assert_eq!(with_all_but(gone), Ok((vec![DeviceId(gone as u32 + 1)], None)));
+            let missing = vec![DeviceId(gone as u32 + 1)];
+            assert_eq!(with_all_but(gone), Ok(Examined { missing, ..Examined::default() }));
         }
         // System chunks of raid1 stand on two of three devices: without both, nothing can be read.
         let alone: Vec<_> =

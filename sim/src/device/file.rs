@@ -195,7 +195,7 @@ impl Lines {
 }
 
 /// What the parser says, with its line and in one.
-fn complaint(text: &str, e: &toml::de::Error) -> String {
+pub(crate) fn complaint(text: &str, e: &toml::de::Error) -> String {
     let line = e.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
     let why = e.message().replace('\n', ", ");
     line.map_or(why.clone(), |line| format!("line {line}: {why}"))

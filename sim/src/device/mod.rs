@@ -39,6 +39,7 @@ use std::sync::Arc;
 
 use braid_core::request::DeviceOp;
 
+pub(crate) use file::complaint;
 pub use flash::Flash;
 pub use hdd::Hdd;
 pub use load::{Got, Load};

@@ -29,6 +29,11 @@ pub(super) enum Move {
     Sleep(u64),
     /// Waits for answers.
     Wait,
+    /// Lets the scrub go on, or rest, and goes on itself.
+    Scrub {
+        /// Which of both.
+        goes_on: bool,
+    },
     /// Has ended.
     End(Stop),
 }
@@ -106,7 +111,7 @@ impl Client {
             other => other,
         };
         self.state = match &done {
-            Move::Ask(_) | Move::Sleep(_) => State::Asleep,
+            Move::Ask(_) | Move::Sleep(_) | Move::Scrub { .. } => State::Asleep,
             Move::Wait => State::Waiting { answers: self.wanted(job) },
             Move::End(_) => State::Finished,
         };
@@ -150,6 +155,7 @@ impl Client {
                     return Move::Ask(asks);
                 }
                 Some(Step::Wait) if self.in_flight > 0 => return Move::Wait,
+                Some(Step::Scrub { goes_on }) => return Move::Scrub { goes_on },
                 Some(Step::Compute(ns)) if ns > 0 => return Move::Sleep(now + ns),
                 Some(Step::Until(at)) if self.began + at > now => return Move::Sleep(self.began + at),
                 Some(_) => {}

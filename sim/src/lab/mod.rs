@@ -15,6 +15,7 @@ mod client;
 pub mod files;
 pub mod fio;
 pub mod flight;
+pub mod groups;
 pub mod job;
 pub mod latency;
 pub mod outcome;

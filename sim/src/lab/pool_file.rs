@@ -13,13 +13,13 @@
 //!   settings = { queue_depth = "16" }
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use braid_core::Profile;
 use serde::Deserialize;
 
 use super::setup::{Member, Setup};
-use crate::device::Model;
+use crate::device::{Model, complaint};
 
 /// Most members of a pool in the laboratory.
 const DEVICES_MAX: usize = 4096;
@@ -69,10 +69,7 @@ pub struct DeviceEntry {
 impl PoolFile {
     /// Reads one; what is wrong with it, in a sentence.
     pub fn parse(text: &str) -> Result<PoolFile, String> {
-        toml::from_str(text).map_err(|e| match e.span() {
-            Some(at) => format!("line {}: {}", 1 + text[..at.start].matches('\n').count(), e.message()),
-            None => e.message().to_string(),
-        })
+        toml::from_str(text).map_err(|e| complaint(text, &e))
     }
 
     /// The same with each member by itself and under its name.
@@ -103,6 +100,10 @@ impl PoolFile {
             self.one_by_one()?.devices.iter().map(DeviceEntry::member).collect::<Result<_, _>>()?;
         if members.is_empty() {
             return Err("the pool has no device; add a [[device]] with class and size".into());
+        }
+        let mut names = BTreeSet::new();
+        if let Some(twice) = members.iter().find(|member| !names.insert(&member.name)) {
+            return Err(format!("two devices are called {:?}; give each a name of its own", twice.name));
         }
         let mut setup = Setup::new(members, data, metadata, 0);
         setup.settings = words(&self.settings);

@@ -37,7 +37,6 @@ pub fn run(setup: &Setup, jobs: &[Job], seed: u64) -> Result<Outcome, String> {
     if setup.scrub {
         run.world.command(Command::ScrubStart);
         run.world.drain();
-        run.plan_rest();
     }
     let stop = run.finish()?;
     Ok(run.outcome(stop))
@@ -58,8 +57,6 @@ struct Group {
 enum Event {
     Wake(usize),
     HandOver(Group),
-    /// The scrub rests, or goes on.
-    Scrub(Command),
 }
 
 /// A request on its way.
@@ -203,25 +200,6 @@ impl<'a> Run<'a> {
         match self.events.remove(&order).expect("it was planned") {
             Event::Wake(client) => self.go_on(client),
             Event::HandOver(group) => self.hand_over(group),
-            Event::Scrub(command) => self.rest(command),
-        }
-    }
-
-    fn plan_rest(&mut self) {
-        if let Some((works_ns, _)) = self.setup.scrub_rests {
-            self.plan(self.world.now() + works_ns, Event::Scrub(Command::ScrubPause));
-        }
-    }
-
-    fn rest(&mut self, command: Command) {
-        let goes_on = matches!(command, Command::ScrubResume);
-        self.world.command(command);
-        self.world.drain();
-        match self.setup.scrub_rests {
-            Some((_, rests_ns)) if !goes_on => {
-                self.plan(self.world.now() + rests_ns, Event::Scrub(Command::ScrubResume));
-            }
-            _ => self.plan_rest(),
         }
     }
 
@@ -231,6 +209,11 @@ impl<'a> Run<'a> {
         match self.clients[index].go_on(&self.jobs[job], now) {
             Move::Wait => {}
             Move::Sleep(until) => self.plan(until, Event::Wake(index)),
+            Move::Scrub { goes_on } => {
+                self.world.command(if goes_on { Command::ScrubResume } else { Command::ScrubPause });
+                self.world.drain();
+                self.plan(now, Event::Wake(index));
+            }
             Move::End(stop) => {
                 self.unfinished -= 1;
                 let outcome = &mut self.outcomes[job];

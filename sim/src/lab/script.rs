@@ -1,10 +1,13 @@
-//! Clients that go step by step, where each step depends on the one before: a file system, or a recorded trace.
+//! Clients that go step by step, where each step depends on the one before: a file system, a recorded trace, or a scrub's
+//! transaction groups.
 
 use std::sync::Arc;
 
 use braid_core::request::Content;
+use braid_core::units::BLOCK;
 
 use super::files::{Files, FilesScript};
+use super::groups::{Groups, GroupsScript};
 use super::places::Ask;
 use super::trace::{Trace, TraceScript};
 
@@ -19,6 +22,11 @@ pub(super) enum Step {
     Compute(u64),
     /// Waits until so many ns after its beginning.
     Until(u64),
+    /// The scrub goes on, or rests.
+    Scrub {
+        /// Which of both.
+        goes_on: bool,
+    },
 }
 
 /// What a job does in place of drawing requests.
@@ -28,6 +36,8 @@ pub enum Work {
     Files(Files),
     /// What was recorded.
     Trace(Arc<Trace>),
+    /// Transaction groups, as long as the run lasts.
+    Groups(Groups),
 }
 
 impl Work {
@@ -35,6 +45,7 @@ impl Work {
         match self {
             Work::Files(files) => Script::Files(Box::new(FilesScript::new(files, seed))),
             Work::Trace(trace) => Script::Trace(TraceScript::new(trace.clone())),
+            Work::Groups(groups) => Script::Groups(GroupsScript::new(groups, seed)),
         }
     }
 
@@ -43,6 +54,7 @@ impl Work {
         match self {
             Work::Files(files) => files.regions(),
             Work::Trace(trace) => trace.regions(),
+            Work::Groups(groups) => vec![(0, groups.area, Content::Unsaid)],
         }
     }
 
@@ -54,6 +66,10 @@ impl Work {
                 files.bytes_needed()
             }
             Work::Trace(trace) => trace.bytes_needed(),
+            Work::Groups(groups) if groups.period_ns == 0 || groups.area < BLOCK => {
+                return Err("groups have a period, and room for a block".into());
+            }
+            Work::Groups(groups) => groups.area,
         };
         match needs <= volume {
             true => Ok(()),
@@ -67,6 +83,7 @@ impl Work {
 pub(super) enum Script {
     Files(Box<FilesScript>),
     Trace(TraceScript),
+    Groups(GroupsScript),
 }
 
 impl Script {
@@ -74,6 +91,7 @@ impl Script {
         match self {
             Script::Files(files) => files.next(),
             Script::Trace(trace) => trace.next(),
+            Script::Groups(groups) => groups.next(),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! restart.
 
 use braid_core::control::{Command, ControlError, VolumeClass};
+use braid_core::device::DEVICE_MAX;
 use braid_core::meta::format::{NewDevice, NewPool};
 use braid_core::request::{Content, Op, RequestError};
 use braid_core::units::{BLOCK, DeviceId, GIB, MIB, Uuid, VolumeId};
@@ -86,8 +87,6 @@ pub struct Setup {
     pub counted_from: u32,
     /// A scrub runs meanwhile.
     pub scrub: bool,
-    /// It runs for so many ns and rests for so many, in turn, as one that is a part of transaction groups.
-    pub scrub_rests: Option<(u64, u64)>,
     /// Longest run, in virtual ns.
     pub limit_ns: u64,
     /// Most answers of a run.
@@ -112,7 +111,6 @@ impl Setup {
             changes: Vec::new(),
             counted_from: 0,
             scrub: false,
-            scrub_rests: None,
             limit_ns: LIMIT_NS,
             limit_ios: u64::MAX,
         }
@@ -163,6 +161,12 @@ impl Setup {
             let class = DeviceClass::parse(&member.class).ok_or_else(|| {
                 format!("device {}: {:?} is no class; a class is 1 to 15 of a-z 0-9 . _ -", member.name, member.class)
             })?;
+            if member.size > DEVICE_MAX {
+                return Err(format!(
+                    "device {} has {} bytes; a member has at most {DEVICE_MAX}",
+                    member.name, member.size
+                ));
+            }
             let mut uuid = [0xd0; 16];
             uuid[..8].copy_from_slice(&(i as u64 + 1).to_be_bytes());
             Ok(NewDevice {

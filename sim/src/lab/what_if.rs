@@ -126,6 +126,11 @@ impl Variant {
         }
     }
 
+    /// A mistake of this variant; of the pool as it is, the mistake alone.
+    fn told(&self, why: String) -> String {
+        if self.changes.is_empty() { why } else { format!("variant {}: {why}", self.name) }
+    }
+
     /// A setup with its changes.
     pub fn of(&self, setup: &Setup) -> Result<Setup, String> {
         let mut changed = setup.clone();
@@ -151,15 +156,10 @@ pub struct Trial {
 pub fn trials(setup: &Setup, jobs: &[Job], variants: &[Variant], seeds: &[u64]) -> Result<Vec<Trial>, String> {
     let measure = Measure::of(jobs);
     let one = |variant: &Variant| {
-        // What is wrong with the pool or the load is not the fault of a variant.
-        let told = |why: String| match variant.changes.is_empty() {
-            true => why,
-            false => format!("variant {}: {why}", variant.name),
-        };
-        let setup = variant.of(setup).map_err(told)?;
+        let setup = variant.of(setup).map_err(|why| variant.told(why))?;
         let run = |&seed: &u64| run::run(&setup, jobs, seed);
         let runs: Result<Vec<Outcome>, String> = seeds.iter().map(run).collect();
-        let mut runs = runs.map_err(told)?;
+        let mut runs = runs.map_err(|why| variant.told(why))?;
         let counts = answered(&runs.iter().collect::<Vec<_>>());
         runs.sort_by_key(|outcome| measure.value(outcome, &counts));
         let [low, high] = [runs.first(), runs.last()].map(|run| run.map_or(0, |run| measure.value(run, &counts)));
@@ -246,10 +246,10 @@ pub struct Advice {
     pub sentences: Vec<String>,
 }
 
-/// The first trial is today's.
+/// The first trial is today's; without another there is nothing to advise.
 pub fn advise(jobs: &[Job], trials: &[Trial]) -> Option<Advice> {
     let measure = Measure::of(jobs);
-    let today = trials.first()?;
+    let today = trials.first().filter(|_| trials.len() > 1)?;
     let fine = |trial: &Trial| !matches!(trial.outcome.stop, Stop::Failed(_) | Stop::Stuck);
     let counts = answered(&trials.iter().map(|trial| &trial.outcome).collect::<Vec<_>>());
     let value = |trial: &Trial| measure.value(&trial.outcome, &counts);

@@ -209,6 +209,9 @@ fn mistakes_are_told_before_anything_runs() {
     assert!(fails(&mirror(&[("read_policy", "best")]), reads(4096)).contains("best"));
     let large = Setup::new(members(1, plain()), Profile::Single, Profile::Dup, 64 * GIB);
     assert!(fails(&large, Job { size: None, ..reads(4096) }).contains("use larger devices"));
+    let beyond = Member::new("d0", 1 << 60, "hdd", shipped("hdd"));
+    let beyond = Setup::new(vec![beyond], Profile::Single, Profile::Dup, GIB);
+    assert!(fails(&beyond, reads(4096)).contains("a member has at most"));
 }
 
 #[test]

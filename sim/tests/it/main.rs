@@ -67,6 +67,6 @@ fn every_table_gives_the_same_with_any_number_of_threads() {
         assert!(tables::find(name).is_some(), "{name} is no table");
     }
     for table in tables::ALL.iter().filter(|t| !tables::SLOW.contains(&t.name)) {
-        assert_eq!(table.sheet(&Lab { threads: 1 }), table.sheet(&Lab { threads: 3 }), "{}", table.name);
+        assert_eq!(table.sheet(&Lab::with_threads(1)), table.sheet(&Lab::with_threads(3)), "{}", table.name);
     }
 }

@@ -271,7 +271,7 @@ fn a_stream_stays_on_one_mirror_for_a_window_under_every_policy() {
 /// Published: 2.6.39 asks for each page; ours are one translation a piece and one command a strip.
 #[test]
 fn striped_records_are_counted_as_published_and_need_no_more_commands_than_strips() {
-    let sheet = braid_sim::tables::find("dm-stripe").unwrap().sheet(&Lab { threads: 1 });
+    let sheet = braid_sim::tables::find("dm-stripe").unwrap().sheet(&Lab::with_threads(1));
     assert!(sheet.judged() == 28 && sheet.misses() == 0, "{sheet:#?}");
 }
 

@@ -150,8 +150,11 @@ fn live(client: &Client, name: &str) -> Result<PoolFile, ApiError> {
     for device in client.call(ListDevices { pool: Some(name.into()) })? {
         let target = Target::Device { pool: name.into(), device: device.id };
         let own = client.call(GetProperties { target, names: Vec::new() })?;
+        // Two paths may end alike.
+        let is_other = |other: &DeviceEntry| other.name.as_deref() == Some(&device.name);
+        let name = if devices.iter().any(is_other) { format!("{}-{}", device.name, device.id) } else { device.name };
         devices.push(DeviceEntry {
-            name: Some(device.name),
+            name: Some(name),
             class: device.class,
             model: modelled(&device.path),
             size: device.size_bytes.to_string(),

@@ -56,6 +56,8 @@ impl Report<'_> {
         for sentence in self.cuts().iter().chain(&self.verdict()) {
             let _ = writeln!(out, "{}", printable(sentence));
         }
+        let traces: Vec<String> = self.trials.iter().map(|trial| format!("{:016x}", trial.outcome.hash)).collect();
+        let _ = writeln!(out, "Traces: {}", traces.join(" "));
         out
     }
 

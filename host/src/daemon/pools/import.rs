@@ -11,7 +11,7 @@ use crate::backend::{self, Disk, DiskSpec, Facts, OpenError, OpenOptions};
 use crate::control::api::*;
 use crate::control::check;
 use crate::control::server::own_uid;
-use crate::daemon::discover::{self, Group, Identity, Look, Search};
+use crate::daemon::discover::{self, Examined, Group, Identity, Look, Search};
 use crate::daemon::events::Severity;
 use crate::daemon::{Daemon, OpenPool, lock, views};
 use crate::pump::Setup;
@@ -122,14 +122,17 @@ impl Daemon {
             Some(obstacle) => Err(obstacle.clone()),
             None => group.examine(self.boot),
         };
+        if let Ok(examined) = &examined {
+            notes.extend(examined.unpaced.iter().cloned());
+        }
         match examined {
-            Ok((missing, _)) if missing.is_empty() => {}
-            Ok((missing, Some(apart))) => {
+            Ok(Examined { missing, .. }) if missing.is_empty() => {}
+            Ok(Examined { missing, apart: Some(apart), .. }) => {
                 found.state = PoolState::Degraded;
                 found.missing = missing.len() as u32;
                 notes.push(apart);
             }
-            Ok((missing, None)) => {
+            Ok(Examined { missing, .. }) => {
                 found.state = PoolState::Degraded;
                 found.missing = missing.len() as u32;
                 let ids: Vec<String> = missing.iter().map(ToString::to_string).collect();
@@ -218,7 +221,7 @@ impl Daemon {
             entry.devices.iter().for_each(|d| search.place(d, false));
             let find = |search: &Search| search.groups().into_iter().find(|g| g.uuid.to_string() == entry.uuid);
             let complete =
-                |g: &Group| g.obstacle.is_none() && g.examine(self.boot).is_ok_and(|(missing, _)| missing.is_empty());
+                |g: &Group| g.obstacle.is_none() && g.examine(self.boot).is_ok_and(|found| found.missing.is_empty());
             if !find(&search).is_some_and(|g| complete(&g)) {
                 // Disks change their names at boot: look everywhere before doing without one.
                 discover::block_devices().iter().for_each(|d| search.place(d, false));
