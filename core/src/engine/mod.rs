@@ -422,9 +422,13 @@ impl Engine {
         let head = self.ios.get(id.0).expect("a completion names a dispatch in flight");
         let (device, op, offset, head_next) = (head.device, head.op, head.offset, head.next);
         let latency = self.now.since(head.admitted);
-        let end = self.command(id).last().map_or(offset, |io| io.offset + io.len);
+        let (mut end, mut wanted, mut next) = (offset + head.len, head.len, head_next);
+        while let Some(id) = next {
+            let io = &self.ios[id.0];
+            (end, wanted, next) = (io.offset + io.len, wanted + io.len, io.next);
+        }
         let queue = &mut self.queues[device.index()];
-        queue.complete(self.now, head, end - offset);
+        queue.complete(self.now, head, end - offset, wanted);
         self.views[device.index()].active = queue.in_flight();
         self.touch(device);
         if let Err(error) = result {
