@@ -34,6 +34,10 @@ impl ByPlace {
         self.0.remove(&(chain.shape.offset, chain.seq));
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

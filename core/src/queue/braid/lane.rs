@@ -79,7 +79,7 @@ impl Lane {
     #[inline]
     pub(super) fn arrive(&mut self, how: &How, io: &Waiting, counters: &mut Counters) {
         self.call_in(how, io.offset, io.end());
-        if how.read_gap > 0 {
+        if how.read_gap > 0 && self.loose.may_have_near(io.offset, io.end()) {
             self.call_near_in(how, io);
         }
         if !self.fifo {
@@ -251,7 +251,7 @@ impl Lane {
     #[inline]
     fn may_be_loose(&self, how: &How, io: &Waiting) -> bool {
         let touches = how.tracks && self.flying.touches(io.op, io.offset, io.len);
-        let is_near = || how.read_gap > 0 && self.has_near(how, io);
+        let is_near = || !self.by_place.is_empty() && self.has_near(how, io);
         !touches && self.loose.takes(io) && (self.fifo || self.chains.len() == 0) && !is_near()
     }
 

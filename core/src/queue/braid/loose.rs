@@ -58,8 +58,8 @@ pub(super) struct Loose {
     near: Option<Box<Near>>,
 }
 
-/// Who may be near, by cells of the longest gap, rounded up to a power of two: whoever is no further from a place lies in
-/// the cell of the place or in that of the farthest in question.
+/// Who may be near, by cells of four gaps or somewhat more: whoever is no further from a place lies in its cell or in
+/// that of the farthest in question, and most of the time that is one and the same.
 struct Near {
     gap: u64,
     /// log2 of a cell's bytes.
@@ -73,7 +73,7 @@ struct Filter([u64; BITS / 64]);
 impl Loose {
     /// An empty line of reads that are further apart than so many bytes; 0 asks nothing of them.
     pub(super) fn new(gap: u64) -> Loose {
-        let cell = u64::BITS - gap.saturating_sub(1).leading_zeros();
+        let cell = u64::BITS - gap.saturating_mul(4).leading_zeros();
         let near = (gap > 0).then(|| Box::new(Near { gap, cell, cells: Filter::default() }));
         Loose { near, ..Loose::default() }
     }
@@ -141,12 +141,16 @@ impl Loose {
         self.line.remove(at)
     }
 
-    /// Takes out a read that ends before `offset` or begins behind `end`, no further from there than the gap.
+    /// A read may end before `offset` or begin behind `end`, no further from there than the gap.
+    #[inline]
+    pub(super) fn may_have_near(&self, offset: u64, end: u64) -> bool {
+        let short = self.line.len() <= SHORT;
+        self.near.as_ref().is_some_and(|near| !self.line.is_empty() && (short || near.may_have(offset, end)))
+    }
+
+    /// Takes out one that does.
     pub(super) fn remove_near(&mut self, offset: u64, end: u64) -> Option<Single> {
         let near = self.near.as_ref()?;
-        if self.line.is_empty() || self.line.len() > SHORT && !near.may_have(offset, end) {
-            return None;
-        }
         let at = self.line.iter().position(|there| near.has(&there.io, offset, end))?;
         self.line.remove(at)
     }
@@ -159,8 +163,10 @@ impl Near {
     }
 
     fn may_have(&self, offset: u64, end: u64) -> bool {
-        let farthest = [offset.saturating_sub(self.gap), end.saturating_add(self.gap)];
-        [offset, end].into_iter().chain(farthest).any(|place| self.cells.may_have(place >> self.cell))
+        let in_order = [offset.saturating_sub(self.gap), offset, end, end.saturating_add(self.gap)];
+        let [from, first, last, to] = in_order.map(|place| place >> self.cell);
+        let has = |cell| self.cells.may_have(cell);
+        has(from) || first != from && has(first) || last != first && has(last) || to != last && has(to)
     }
 
     fn has(&self, there: &Waiting, offset: u64, end: u64) -> bool {
