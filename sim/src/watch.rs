@@ -29,10 +29,27 @@ pub struct Sent {
     pub class: Class,
     /// I/Os.
     pub members: u64,
-    /// Bytes between them.
-    pub gaps: u64,
-    /// The longest gap.
-    pub gap_max: u64,
+    /// What lies between them.
+    pub gaps: Gaps,
+}
+
+/// What a command reads for nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Gaps {
+    /// How many.
+    pub count: u64,
+    /// Bytes of all.
+    pub bytes: u64,
+    /// Bytes of the longest.
+    pub longest: u64,
+}
+
+impl Gaps {
+    /// One more.
+    pub fn add(&mut self, len: u64) {
+        let Gaps { count, bytes, longest } = *self;
+        *self = Gaps { count: count + 1, bytes: bytes + len, longest: longest.max(len) };
+    }
 }
 
 /// See the module.
@@ -86,8 +103,8 @@ impl Watch {
     }
 
     /// A command leaves; panics when it may not.
-    pub fn send(&mut self, dispatch: Dispatch, class: Class, members: u64, gaps: u64, gap_max: u64) -> Sent {
-        let sent = Sent { dispatch, class, members, gaps, gap_max };
+    pub fn send(&mut self, dispatch: Dispatch, class: Class, members: u64, gaps: Gaps) -> Sent {
+        let sent = Sent { dispatch, class, members, gaps };
         if dispatch.op == DeviceOp::Flush {
             return sent;
         }
@@ -106,13 +123,13 @@ impl Watch {
     }
 
     fn check_bounds(&self, sent: &Sent) {
-        let Sent { dispatch, members, gaps, gap_max, .. } = *sent;
+        let Sent { dispatch, members, gaps, .. } = *sent;
         let Config { limits, .. } = &self.config;
         let why = || format!("{members} I/Os in {dispatch:?}; {:?}", self.config);
         let (bytes, segments, boundary, gap) = match self.config.scheduler {
             SchedulerName::Braid => {
                 let bytes = self.config.max_request.min(limits.aggregation_limit());
-                (bytes, limits.max_segments(), self.config.boundary, 0)
+                (bytes, limits.max_segments(), self.config.boundary, limits.read_gap_limit())
             }
             SchedulerName::Zfs(_) => (limits.aggregation_limit(), limits.max_segments(), 0, limits.read_gap_limit()),
             SchedulerName::BlkMq(_) => {
@@ -120,9 +137,9 @@ impl Watch {
                 (bounds.max_bytes, bounds.max_segments, bounds.boundary, 0)
             }
         };
-        hold!(Limits, dispatch.len <= bytes && members <= segments.into(), "{}", why());
-        let gaps_fit = gap_max <= gap && (gaps == 0 || dispatch.op == DeviceOp::Read);
-        hold!(Limits, gaps_fit, "a gap of {gap_max}: {}", why());
+        hold!(Limits, dispatch.len <= bytes && members + gaps.count <= segments.into(), "{gaps:?}: {}", why());
+        let gaps_fit = gaps.longest <= gap && (gaps.count == 0 || dispatch.op == DeviceOp::Read);
+        hold!(Limits, gaps_fit, "{gaps:?}: {}", why());
         let last = dispatch.offset + dispatch.len - 1;
         let is_inside = boundary == 0 || dispatch.offset / boundary == last / boundary;
         hold!(Limits, is_inside, "over a boundary: {}", why());
@@ -139,7 +156,7 @@ impl Watch {
             return;
         }
         self.members_done += sent.members;
-        self.bytes_done += sent.dispatch.len - sent.gaps;
+        self.bytes_done += sent.dispatch.len - sent.gaps.bytes;
     }
 
     /// The engine rests; `wakes` says that it asked to be woken.

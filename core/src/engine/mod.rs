@@ -272,6 +272,13 @@ impl Engine {
         core::iter::successors(Some(&self.ios[id.0]), |io| io.next.map(|next| &self.ios[next.0]))
     }
 
+    /// Bytes of a command from end to end, and those that its I/Os asked for.
+    #[inline(never)]
+    fn extent(&self, id: IoId) -> (u64, u64) {
+        let start = self.ios[id.0].offset;
+        self.command(id).fold((0, 0), |(_, wanted), io| (io.offset + io.len - start, wanted + io.len))
+    }
+
     /// The class that a command in flight counts against; flushes count against none, whatever this says.
     pub fn class_of(&self, id: IoId) -> Class {
         self.ios[id.0].charged
@@ -422,9 +429,9 @@ impl Engine {
         let head = self.ios.get(id.0).expect("a completion names a dispatch in flight");
         let (device, op, offset, head_next) = (head.device, head.op, head.offset, head.next);
         let latency = self.now.since(head.admitted);
-        let end = self.command(id).last().map_or(offset, |io| io.offset + io.len);
+        let (len, wanted) = if head_next.is_some() { self.extent(id) } else { (head.len, head.len) };
         let queue = &mut self.queues[device.index()];
-        queue.complete(self.now, head, end - offset);
+        queue.complete(self.now, head, len, wanted);
         self.views[device.index()].active = queue.in_flight();
         self.touch(device);
         if let Err(error) = result {

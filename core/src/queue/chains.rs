@@ -76,13 +76,13 @@ impl Chains {
         chain.arrived = chain.arrived.min(io.arrived);
     }
 
-    /// `back` follows `front` and is no request of its own any more.
+    /// `back` follows `front`, with or without a gap, and is no request of its own any more.
     pub(super) fn join(&mut self, front: ChainId, back: ChainId) {
         let back = self.chains.remove(back);
         let chain = &mut self.chains[front];
         self.links[chain.last].next = Some(back.first);
         chain.last = back.last;
-        chain.shape.append(&back.shape);
+        chain.shape.append_over_gap(&back.shape);
         chain.arrived = chain.arrived.min(back.arrived);
     }
 

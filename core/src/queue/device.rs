@@ -285,16 +285,18 @@ impl DeviceQueue {
         self.batches += 1;
     }
 
-    /// The command that began with `head` came back, with success or not; it was `len` bytes.
-    pub(crate) fn complete(&mut self, now: Instant, head: &Io, len: u64) {
+    /// The command that began with `head` came back, with success or not; it was `len` bytes, of which `wanted` were its
+    /// members'.
+    pub(crate) fn complete(&mut self, now: Instant, head: &Io, len: u64, wanted: u64) {
         if head.op == DeviceOp::Flush {
             return;
         }
+        let Io { charged: class, op, offset, .. } = *head;
         self.in_flight -= 1;
-        self.stats.command_done(head.charged);
+        self.stats.command_done(class);
         match &mut self.scheduler {
-            Scheduler::Braid(queue) => queue.complete(now, head.charged, head.op, head.offset, len),
-            Scheduler::Zfs(queue) => queue.complete(now, head.charged, &mut self.leaving),
+            Scheduler::Braid(queue) => queue.complete(now, class, op, offset, len, wanted),
+            Scheduler::Zfs(queue) => queue.complete(now, class, &mut self.leaving),
             Scheduler::BlkMq { queue, .. } => queue.complete(now, &mut self.leaving),
         }
     }
@@ -323,6 +325,7 @@ impl DeviceQueue {
                 let c = queue.counters();
                 [("merged_back", c.merged_back), ("merged_front", c.merged_front), ("joined", c.joined)]
                     .into_iter()
+                    .chain([("bridged", c.bridged)])
                     .chain([("dispatched", c.dispatched), ("background_floor", c.floor)])
                     .chain([("held_by_budget", c.held), ("depth_reached", c.depth_reached)])
                     .chain([("class_reached", c.class_reached), ("no_credit", c.no_credit)])

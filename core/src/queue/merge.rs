@@ -5,6 +5,8 @@
 //!   front    [ io )[ request )        the io is put before; the request's start moves
 //!   apart    not neighbours, or of two kinds: look on
 //!   full     neighbours of one kind, but together over a limit: look no further
+//!
+//!   bridged  [ read ).....[ read )    what lies between is read for nothing
 //! ```
 //!
 //! Source of the published rule: Linux `block/blk-merge.c`, restated in the specification, section 5.4. Two differences
@@ -18,7 +20,7 @@
 //! Of the published attributes, I/O priority is braid's [`Class`] and is compared in both; integrity data, encryption
 //! contexts, control groups, write hints and streams, and atomic writes have no counterpart here. Buffers are gathered
 //! by the host and may lie anywhere in memory, so virtual boundaries and segment sizes have no counterpart either: an
-//! I/O is one segment.
+//! I/O is one segment, and so is a gap.
 
 use super::class::Class;
 use super::waiting::Waiting;
@@ -29,7 +31,7 @@ use crate::request::DeviceOp;
 pub struct Bounds {
     /// Bytes.
     pub max_bytes: u64,
-    /// I/Os, each with a buffer of its own.
+    /// I/Os, each with a buffer of its own, and gaps.
     pub max_segments: u32,
     /// No joined command contains a multiple of this in its middle; 0 means none. An I/O that does so by itself
     /// passes, but stays alone.
@@ -65,9 +67,9 @@ pub struct Shape {
     pub kind: u8,
     /// First byte on the device.
     pub offset: u64,
-    /// Bytes.
+    /// Bytes, gaps included.
     pub len: u64,
-    /// I/Os in it.
+    /// I/Os in it, and gaps.
     pub segments: u32,
     /// Nobody asked to leave it alone.
     pub mergeable: bool,
@@ -102,10 +104,21 @@ impl Rules {
         };
         let len = request.len.saturating_add(io.len);
         let segments = request.segments.saturating_add(io.segments);
-        if len > self.bounds.max_bytes || segments > self.bounds.max_segments || self.crosses(start, len) {
-            return Fit::Full;
+        if self.holds(start, len, segments) { fit } else { Fit::Full }
+    }
+
+    /// Whether two reads may leave as one, `gap_max` bytes or less apart. Of writes nothing lies between: nobody knows
+    /// what to write there.
+    #[must_use]
+    pub fn bridges(&self, front: &Shape, back: &Shape, gap_max: u64) -> bool {
+        let Some(gap) = back.offset.checked_sub(front.end()) else { return false };
+        let may = gap <= gap_max && front.op == DeviceOp::Read && self.alike(front, back);
+        if !may || !self.joinable(front) || !self.joinable(back) {
+            return false;
         }
-        fit
+        let mut both = *front;
+        both.append_over_gap(back);
+        self.holds(both.offset, both.len, both.segments)
     }
 
     /// Whether it may join anything at all.
@@ -135,9 +148,11 @@ impl Rules {
         a.op == b.op && a.class == b.class && kind
     }
 
-    fn crosses(&self, start: u64, len: u64) -> bool {
-        let boundary = self.bounds.boundary;
-        boundary != 0 && len > boundary - start % boundary
+    /// One command may be that.
+    fn holds(&self, start: u64, len: u64, segments: u32) -> bool {
+        let Bounds { max_bytes, max_segments, boundary } = self.bounds;
+        let crosses = || boundary != 0 && len > boundary - start % boundary;
+        len <= max_bytes && segments <= max_segments && !crosses()
     }
 }
 
@@ -148,13 +163,21 @@ impl Shape {
         self.offset.saturating_add(self.len)
     }
 
-    /// Takes in what lies behind it. It stays what it was in all but its length.
+    /// Takes in what lies right behind it. It stays what it was in all but its length.
     pub fn append(&mut self, other: &Shape) {
         self.len += other.len;
         self.segments += other.segments;
     }
 
-    /// Takes in what lies before it. Class and kind stay its own: the newcomer's are lost.
+    /// The same with a gap between, which is a segment.
+    pub fn append_over_gap(&mut self, other: &Shape) {
+        let gap = other.offset.saturating_sub(self.end());
+        self.len += gap;
+        self.segments += u32::from(gap > 0);
+        self.append(other);
+    }
+
+    /// Takes in what lies right before it. Class and kind stay its own: the newcomer's are lost.
     pub fn prepend(&mut self, other: &Shape) {
         self.offset = other.offset;
         self.append(other);
@@ -250,6 +273,38 @@ mod tests {
         for (name, bounds, request, io, expected) in rows {
             assert_eq!(Rules { bounds, variant: Variant::BlkMq }.fit(&request, &io), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn reads_are_bridged_within_the_limits_of_a_command() {
+        const GAP: u64 = 8 * 512;
+        let bounds = |max_bytes, max_segments, boundary| Bounds { max_bytes, max_segments, boundary };
+        let (wide, write) = (bounds(1 << 20, 9, 0), DeviceOp::Write { fua: false });
+        let (request, near) = (sectors(8, 16), sectors(24, 32));
+        let rows: [(&str, Bounds, Shape, Shape, bool); 16] = [
+            ("at the limit", wide, request, near, true),
+            ("beyond it", wide, request, sectors(25, 32), false),
+            ("no gap", wide, request, sectors(16, 24), true),
+            ("overlap", wide, request, sectors(15, 24), false),
+            ("the wrong way round", wide, near, request, false),
+            ("writes", wide, Shape { op: write, ..request }, Shape { op: write, ..near }, false),
+            ("a write behind a read", wide, request, Shape { op: write, ..near }, false),
+            ("other class", wide, request, Shape { class: Class::Scrub, ..near }, false),
+            ("metadata", wide, request, Shape { kind: METADATA, ..near }, false),
+            ("marked no-merge", wide, request, Shape { mergeable: false, ..near }, false),
+            ("request no-merge", wide, Shape { mergeable: false, ..request }, near, false),
+            ("bytes reached", bounds(24 * 512, 9, 0), request, near, true),
+            ("bytes passed by the gap", bounds(24 * 512 - 1, 9, 0), request, near, false),
+            ("segments reached", bounds(1 << 20, 3, 0), request, near, true),
+            ("segments passed by the gap", bounds(1 << 20, 2, 0), request, near, false),
+            ("a boundary in the gap", bounds(1 << 20, 9, 20 * 512), request, near, false),
+        ];
+        for (name, bounds, front, back, expected) in rows {
+            assert_eq!(Rules { bounds, variant: Variant::Braid }.bridges(&front, &back, GAP), expected, "{name}");
+        }
+        let mut both = request;
+        both.append_over_gap(&near);
+        assert_eq!((both.offset, both.len, both.segments), (4096, 24 * 512, 3), "the gap is a segment");
     }
 
     #[test]

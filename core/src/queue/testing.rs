@@ -64,17 +64,18 @@ pub(super) fn any_io_in(rng: &mut Rng, id: u32, arrived: Instant, blocks: u64) -
     Waiting { id: IoId(id), class, op, offset, len, arrived, kind, mergeable, optional: false }
 }
 
-/// What every command must be: its members in device order without gap or overlap, all of one sort, within the limits
-/// of `rules`. Written without a look at how chains are built.
-pub(super) fn check_command(rules: &Rules, leaving: &Leaving, command: &Command) -> Vec<IoId> {
+/// What every command must be: its members in device order without overlap, all of one sort, within the limits of
+/// `rules`, and only between reads gaps, of `gap_max` bytes at most. Written without a look at how chains are built.
+pub(super) fn check_command(rules: &Rules, gap_max: u64, leaving: &Leaving, command: &Command) -> Vec<IoId> {
     let members = &leaving.members[command.members.clone()];
     let (first, rest) = members.split_first().expect("a command has a member");
     assert_eq!(command.offset, first.offset);
-    assert_eq!(command.len, members.iter().map(|io| io.len).sum::<u64>());
-    let mut place = first.offset + first.len;
+    let (mut place, mut segments) = (first.offset + first.len, 1);
     for io in rest {
-        assert_eq!(io.offset, place, "a gap or an overlap: {members:?}");
-        place += io.len;
+        let gap = io.offset.checked_sub(place).unwrap_or_else(|| panic!("an overlap: {members:?}"));
+        assert!(gap == 0 || io.op == DeviceOp::Read && gap <= gap_max, "a gap of {gap}: {members:?}");
+        place += gap + io.len;
+        segments += 1 + u32::from(gap > 0);
         assert!(io.op == first.op && io.class == first.class, "{members:?}");
         assert!(io.mergeable && first.mergeable, "{members:?}");
         assert!(matches!(io.op, DeviceOp::Read | DeviceOp::Write { .. }), "{members:?}");
@@ -83,9 +84,10 @@ pub(super) fn check_command(rules: &Rules, leaving: &Leaving, command: &Command)
         let next = Shape { offset: 1, ..shape(io) };
         assert_eq!(rules.fit(&shape(first), &next), super::merge::Fit::Back, "{members:?}");
     }
+    assert_eq!(command.offset + command.len, place);
     if !rest.is_empty() {
         let bounds = rules.bounds;
-        assert!(command.len <= bounds.max_bytes && members.len() <= bounds.max_segments as usize, "{members:?}");
+        assert!(command.len <= bounds.max_bytes && segments <= bounds.max_segments, "{members:?}");
         let last = command.offset + command.len - 1;
         assert!(bounds.boundary == 0 || command.offset / bounds.boundary == last / bounds.boundary, "{members:?}");
     }

@@ -1,26 +1,37 @@
 //! The slow twin of the queues with classes: one list, and every rule as the specification words it. It starts nothing
-//! by itself: when something may leave is what the queues differ in.
+//! by itself: when something may leave is what the queues differ in. Neighbours travel as in the OpenZFS queue or, with
+//! [`bounds`](Twin::bounds), as in braid's own.
 //!
 //! What it cannot check: speed, statistics by member, and whether the specification is right.
+
+mod joins;
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use super::class::Class;
 use super::limits::{AGGREGATE_MAX, Dirty, Generation, LbaOrder, QueueSettings};
+use super::merge::Bounds;
 use super::waiting::{Command, Leaving, Waiting};
 use crate::request::DeviceOp;
 use crate::units::{Instant, IoId, KIB};
+use joins::Request;
 
 #[derive(Clone)]
 pub(super) struct Queued {
     pub(super) io: Waiting,
     serial: u64,
+    /// I/Os of one number have joined.
+    request: u64,
     needed: bool,
 }
 
 pub(super) struct Twin {
     pub(super) s: QueueSettings,
+    /// Of the device, where I/Os join as they arrive.
+    pub(super) bounds: Option<Bounds>,
+    /// How many joined as they arrived, and over how many gaps.
+    pub(super) joined: [u64; 2],
     pub(super) queued: Vec<Queued>,
     active: [u32; 9],
     pub(super) last_class: usize,
@@ -42,6 +53,8 @@ impl Twin {
     pub(super) fn new(s: QueueSettings) -> Self {
         Twin {
             s,
+            bounds: None,
+            joined: [0; 2],
             queued: vec![],
             active: [0; 9],
             last_class: 0,
@@ -127,21 +140,22 @@ impl Twin {
         None
     }
 
-    /// Serial number of the next of a class.
+    /// Number of the next request of a class.
     fn pick(&self, c: usize) -> u64 {
-        let of_class = || self.queued.iter().filter(|q| q.io.class.index() == c);
+        let all = self.requests(c);
         if matches!(c, 0 | 1 | 7) {
-            return of_class().min_by_key(|q| (q.io.arrived, q.serial)).expect("waits").serial;
+            return all.iter().min_by_key(|r| (r.arrived, r.number)).expect("waits").number;
         }
-        let slot = |q: &Queued| match self.s.lba_order() {
+        let slot = |r: &Request| match self.s.lba_order() {
             LbaOrder::Offset => 0,
-            LbaOrder::Slot => q.io.arrived.0 >> 29,
+            LbaOrder::Slot => r.arrived >> 29,
         };
-        let first = of_class().min_by_key(|q| (slot(q), q.io.offset, q.serial)).expect("waits");
-        let ahead = of_class()
-            .filter(|q| slot(q) == slot(first) && q.io.offset >= self.last_offset)
-            .min_by_key(|q| (q.io.offset, q.serial));
-        ahead.unwrap_or(first).serial
+        let first = all.iter().min_by_key(|r| (slot(r), r.start(), r.number)).expect("waits");
+        let ahead = all
+            .iter()
+            .filter(|r| slot(r) == slot(first) && r.start() >= self.last_offset)
+            .min_by_key(|r| (r.start(), r.number));
+        ahead.unwrap_or(first).number
     }
 
     /// Serial numbers of the run around one, in device order; just that one when it goes alone.
@@ -219,7 +233,10 @@ impl Twin {
         loop {
             let Some(c) = self.choose(now) else { return false };
             let chosen = self.pick(c);
-            let run = self.aggregate(chosen);
+            let run = match self.bounds {
+                Some(bounds) => self.travellers(chosen, bounds),
+                None => self.aggregate(chosen),
+            };
             let members: Vec<Waiting> = run
                 .iter()
                 .map(|serial| {
@@ -269,8 +286,12 @@ impl Twin {
         if !class.is_interactive() && !self.background_waits() {
             self.floor_from = self.floor_from.max(now);
         }
-        self.queued.push(Queued { io: Waiting { class, ..io }, serial: self.serial, needed: false });
+        let serial = self.serial;
+        self.queued.push(Queued { io: Waiting { class, ..io }, serial, request: serial, needed: false });
         self.serial += 1;
+        if let Some(bounds) = self.bounds {
+            self.join_newest(bounds);
+        }
     }
 
     pub(super) fn complete(&mut self, class: Class) {
@@ -356,7 +377,7 @@ pub(super) fn any_change(rng: &mut Rng, settings: &mut QueueSettings) {
         ("nia_credit", &["0", "1", "5"]),
         ("aggregation_limit", &["0", "8192", "131072", ""]),
         ("aggregation_limit_non_rotating", &["0", "16384", ""]),
-        ("read_gap_limit", &["0", "2048", "32768"]),
+        ("read_gap_limit", &["0", "2048", "3000", "32768"]),
         ("write_gap_limit", &["0", "4096", "8192"]),
         ("max_segments", &["1", "2", "3", "7", ""]),
         ("lba_order", &["offset", "slot"]),

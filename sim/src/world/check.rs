@@ -10,7 +10,7 @@ use braid_core::{ChunkType, DeviceState};
 use super::World;
 use crate::checker::hold;
 use crate::disk::{Content, SECTOR};
-use crate::watch::Sent;
+use crate::watch::{Gaps, Sent};
 
 /// What the segments of a command come to.
 #[derive(Default)]
@@ -19,9 +19,7 @@ struct Carried {
     content: Content,
     /// Requests and records in it; gaps are nobody's.
     members: u64,
-    /// Bytes of gaps, and of the longest.
-    gaps: u64,
-    gap_max: u64,
+    gaps: Gaps,
     /// One of them asked not to be merged.
     wants_alone: bool,
     /// Bytes of all segments.
@@ -38,20 +36,20 @@ impl World {
         let class = engine.class_of(id);
         if op == DeviceOp::Flush {
             let watch = &mut self.watches[device.index() - 1];
-            return (Content::new(), Some(watch.send(dispatch, class, 1, 0, 0)));
+            return (Content::new(), Some(watch.send(dispatch, class, 1, Gaps::default())));
         }
         let end = offset + len;
         let is_whole = len > 0 && offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK);
         hold!(Place, is_whole && end <= member.size, "{dispatch:?} on {} bytes", member.size);
         self.check_apart(dispatch);
-        let Carried { content, members, gaps, gap_max, wants_alone, len: carried } = self.carried(dispatch);
+        let Carried { content, members, gaps, wants_alone, len: carried } = self.carried(dispatch);
         match op {
             DeviceOp::Read | DeviceOp::Write { .. } => hold!(Place, carried == len, "{carried} bytes in {dispatch:?}"),
             _ => hold!(Place, members == 0 && self.is_within(device, offset, len, false), "{dispatch:?}"),
         }
         hold!(Place, members < 2 || !wants_alone, "{dispatch:?} has one that asked to be alone");
         let watch = &mut self.watches[device.index() - 1];
-        (content, Some(watch.send(dispatch, class, members.max(1), gaps, gap_max)))
+        (content, Some(watch.send(dispatch, class, members.max(1), gaps)))
     }
 
     /// No two writes under way overlap on a device.
@@ -97,7 +95,7 @@ impl World {
                 }
                 Segment::Gap(len) => {
                     hold!(Place, !is_write && at > offset && len > 0, "a gap of {len} in {dispatch:?}");
-                    (carried.gaps, carried.gap_max) = (carried.gaps + len, carried.gap_max.max(len));
+                    carried.gaps.add(len);
                     len
                 }
             }

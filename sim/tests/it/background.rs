@@ -62,7 +62,7 @@ impl Queue {
     fn complete(&mut self, now: Instant, class: Class, offset: u64, len: u64, leaving: &mut Leaving) {
         match self {
             Queue::Braid(queue) => {
-                queue.complete(now, class, DeviceOp::Read, offset, len);
+                queue.complete(now, class, DeviceOp::Read, offset, len, len);
                 queue.turn(now, leaving);
             }
             Queue::Zfs(queue) => queue.complete(now, class, leaving),

@@ -210,10 +210,10 @@ impl Engine {
         let work = &self.scrub;
         if work.pieces.len() == 0 && (work.ended || !self.is_scrubbing()) {
             let is_held = work.round.is_some() || !work.spare.is_empty();
-            self.scrub.round = None;
             self.scrub.ended = false;
-            self.drop_spare();
             if is_held {
+                self.scrub.round = None;
+                self.drop_spare();
                 return Turn::Moved;
             }
         }

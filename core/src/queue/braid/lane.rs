@@ -7,7 +7,8 @@
 //!              run      touches a command of its class and direction in flight, and can grow: asks the budget
 //!
 //!   a run becomes free when its neighbour completes or when it is full;
-//!   a free request becomes a run when a neighbour leaves before it
+//!   a free request becomes a run when a neighbour leaves before it;
+//!   a read that leaves takes along the reads near it, free ones and runs (gaps)
 //! ```
 //!
 //! Nothing is sorted and nothing is walked: each step is a few look-ups. An I/O that touches nothing that waits or is in
@@ -17,6 +18,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use super::gaps::ByPlace;
 use super::loose::{Loose, Single};
 use super::{Counters, How};
 use crate::queue::budget::Neighbours;
@@ -37,11 +39,12 @@ type Key = (u64, u64, u64);
 pub(super) struct Lane {
     /// By arrival, not by place.
     fifo: bool,
-    /// I/Os that touch nothing here or, while the budget looks at that, in flight.
+    /// I/Os that touch nothing here or, while the budget looks at that, in flight; and reads that are near none.
     loose: Loose,
-    chains: Chains,
+    pub(super) chains: Chains,
     /// Where requests begin and end, reads and writes; what never joins is in none.
     index: [Edges; 2],
+    pub(super) by_place: ByPlace,
     /// In the order of the class.
     free: BTreeMap<Key, ChainId>,
     /// By arrival in every class: what is held is held for a time.
@@ -57,12 +60,13 @@ struct Edges {
 }
 
 impl Lane {
-    pub(super) fn new(fifo: bool) -> Lane {
+    pub(super) fn new(how: &How, fifo: bool) -> Lane {
         Lane {
             fifo,
-            loose: Loose::default(),
+            loose: Loose::new(how.read_gap),
             chains: Chains::default(),
             index: Default::default(),
+            by_place: ByPlace::default(),
             free: BTreeMap::new(),
             runs: BTreeMap::new(),
             flying: Neighbours::default(),
@@ -72,30 +76,51 @@ impl Lane {
     // ---- what happens ----------------------------------------------------------------------------------------------
 
     /// An I/O joins the lane.
+    #[inline]
     pub(super) fn arrive(&mut self, how: &How, io: &Waiting, counters: &mut Counters) {
         self.call_in(how, io.offset, io.end());
-        while !self.fifo
-            && let Some(other) = self.loose.pop()
-        {
-            self.start(how, other);
+        if how.read_gap > 0 && self.loose.may_have_near(io.offset, io.end()) {
+            self.call_near_in(how, io);
         }
-        let seq = self.chains.number();
-        match self.beside(how, io) {
-            (None, None) if self.may_be_loose(how, io) => self.loose.push(Single { io: *io, seq }),
-            (None, None) => self.start(how, Single { io: *io, seq }),
-            (back, front) => self.join(how, Single { io: *io, seq }, back, front, counters),
+        if !self.fifo {
+            self.call_all_in(how);
+        }
+        let single = Single { io: *io, seq: self.chains.number() };
+        if self.chains.len() == 0 && self.may_be_loose(how, io) {
+            self.loose.push(single);
+        } else {
+            self.sort_in(how, single, counters);
+        }
+    }
+
+    /// Its place among those in the tables, or in the line.
+    #[inline(never)]
+    fn sort_in(&mut self, how: &How, single: Single, counters: &mut Counters) {
+        match self.beside(how, &single.io) {
+            (None, None) if self.may_be_loose(how, &single.io) => self.loose.push(single),
+            (None, None) => self.start(how, single),
+            (back, front) => self.join(how, single, back, front, counters),
         }
     }
 
     /// The next request leaves. There is one; of runs only if `runs_go`.
-    pub(super) fn leave(&mut self, how: &How, last_offset: u64, runs_go: bool, leaving: &mut Leaving) {
+    #[inline]
+    pub(super) fn leave(
+        &mut self,
+        how: &How,
+        last_offset: u64,
+        runs_go: bool,
+        leaving: &mut Leaving,
+        counters: &mut Counters,
+    ) {
         let chain = if self.chains.len() == 0 { None } else { self.next(how, last_offset, runs_go) };
         let older = |id| self.loose.first().is_none_or(|single| by_age(self.chains.get(id)) < single.age());
         let (op, offset, len);
         if let Some(id) = chain.filter(|&id| older(id)) {
+            self.unplace(how, id);
+            let id = if how.read_gap > 0 { self.bridge(how, id, counters) } else { id };
             let shape = self.chains.get(id).shape;
             (op, offset, len) = (shape.op, shape.offset, shape.len);
-            self.unplace(how, id);
             self.chains.leave(id, leaving);
         } else {
             let Single { io, .. } = self.loose.pop().expect("the lane has somebody who may go");
@@ -133,7 +158,7 @@ impl Lane {
             }
             line.clear();
         }
-        self.index.iter_mut().for_each(Edges::clear);
+        self.clear_tables();
     }
 
     /// Other rules from now on. What is joined stays joined.
@@ -141,7 +166,12 @@ impl Lane {
         if !how.tracks {
             self.flying.clear();
         }
-        self.index.iter_mut().for_each(Edges::clear);
+        // Who was near nobody may be near somebody now.
+        if self.loose.gap() != how.read_gap {
+            self.call_all_in(how);
+            self.loose = Loose::new(how.read_gap);
+        }
+        self.clear_tables();
         let (free, runs) = (core::mem::take(&mut self.free), core::mem::take(&mut self.runs));
         for id in free.into_values().chain(runs.into_values()) {
             self.place(how, id);
@@ -195,15 +225,34 @@ impl Lane {
     }
 
     /// Who touches `[offset, end)` is loose no more.
+    #[inline]
     fn call_in(&mut self, how: &How, offset: u64, end: u64) {
         while let Some(single) = self.loose.remove_beside(offset, end) {
             self.start(how, single);
         }
     }
 
+    /// The same for who is near a read.
+    #[inline(never)]
+    fn call_near_in(&mut self, how: &How, io: &Waiting) {
+        while how.is_bridged(&Shape::from(io))
+            && let Some(single) = self.loose.remove_near(io.offset, io.end())
+        {
+            self.start(how, single);
+        }
+    }
+
+    fn call_all_in(&mut self, how: &How) {
+        while let Some(single) = self.loose.pop() {
+            self.start(how, single);
+        }
+    }
+
+    #[inline]
     fn may_be_loose(&self, how: &How, io: &Waiting) -> bool {
         let touches = how.tracks && self.flying.touches(io.op, io.offset, io.len);
-        !touches && self.loose.takes(io) && (self.fifo || self.chains.len() == 0)
+        let is_near = || !self.by_place.is_empty() && self.has_near(how, io);
+        !touches && self.loose.takes(io) && (self.fifo || self.chains.len() == 0) && !is_near()
     }
 
     /// The requests that an I/O could be appended to or put before.
@@ -277,6 +326,10 @@ impl Lane {
         if let Some(way) = direction(after.shape.op) {
             self.index[way].change(id, &before.shape, &after.shape);
         }
+        if before.shape.offset != after.shape.offset && how.is_bridged(&after.shape) {
+            self.by_place.remove(&before);
+            self.by_place.insert(id, &after);
+        }
         if how.tracks || self.key(how, &before) != self.key(how, &after) {
             self.step_out(how, &before);
             self.line_up(how, id, &after);
@@ -288,13 +341,19 @@ impl Lane {
         if let Some(way) = direction(chain.shape.op).filter(|_| how.rules.joinable(&chain.shape)) {
             self.index[way].insert(id, &chain.shape);
         }
+        if how.is_bridged(&chain.shape) {
+            self.by_place.insert(id, &chain);
+        }
         self.line_up(how, id, &chain);
     }
 
-    fn unplace(&mut self, how: &How, id: ChainId) {
+    pub(super) fn unplace(&mut self, how: &How, id: ChainId) {
         let chain = *self.chains.get(id);
         if let Some(way) = direction(chain.shape.op).filter(|_| how.rules.joinable(&chain.shape)) {
             self.index[way].remove(id, &chain.shape);
+        }
+        if how.is_bridged(&chain.shape) {
+            self.by_place.remove(&chain);
         }
         self.step_out(how, &chain);
     }
@@ -332,6 +391,11 @@ impl Lane {
 
     fn key(&self, how: &How, chain: &Chain) -> Key {
         how.key(self.fifo, chain)
+    }
+
+    fn clear_tables(&mut self) {
+        self.index.iter_mut().for_each(Edges::clear);
+        self.by_place.clear();
     }
 }
 
@@ -372,6 +436,11 @@ impl How {
             && self.rules.joinable(shape)
             && !self.rules.is_full(shape)
             && flying.touches(shape.op, shape.offset, shape.len)
+    }
+
+    /// Reads around it may leave with it.
+    pub(super) fn is_bridged(&self, shape: &Shape) -> bool {
+        self.read_gap > 0 && shape.op == DeviceOp::Read && self.rules.joinable(shape)
     }
 
     /// Place in the line of those that are free.

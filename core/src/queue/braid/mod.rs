@@ -29,15 +29,18 @@
 //! and on a disk each step back costs a seek. Whoever extends a run goes by arrival in every class, since it is held
 //! for a time.
 //!
-//! **Limits of a command** are the lesser of what the device takes ([`Rules`]) and what the settings say. Gaps between
-//! reads are not bridged: that needs scratch memory at the host, and a command would cover bytes that none of its
-//! members asks for. `read_gap_limit` and `write_gap_limit` say nothing here, and an optional I/O is done as any
-//! other.
+//! **Gaps.** A read that leaves takes along the reads of its class that lie no further than
+//! [`read_gap_limit`](QueueSettings::read_gap_limit) from it or from each other. What is between is read for nothing, and
+//! counts against the limits of the command, as one segment each. Nobody is held for that: a run is what touches.
+//! `write_gap_limit` says nothing here, and an optional I/O is done as any other.
+//!
+//! **Limits of a command** are the lesser of what the device takes ([`Rules`]) and what the settings say.
 //!
 //! **Promises.** Every I/O that arrives leaves once: as a member of a command or through
 //! [`take_all`](BraidQueue::take_all). Once the tables have grown, nothing is allocated but nodes of ordered maps.
 //! An I/O of a client that touches nothing is in none of them.
 
+mod gaps;
 mod lane;
 mod loose;
 #[cfg(test)]
@@ -68,6 +71,8 @@ pub struct Counters {
     pub merged_front: u64,
     /// Waiting requests that became one when the gap between them closed.
     pub joined: u64,
+    /// Gaps between reads that left together.
+    pub bridged: u64,
     /// Commands that left.
     pub dispatched: u64,
     /// Commands of those that the floor under background work let go.
@@ -112,6 +117,8 @@ struct How {
     /// Limits of device and settings.
     rules: Rules,
     order: LbaOrder,
+    /// Bytes between reads that leave together.
+    read_gap: u64,
     /// The budget asks what is a run.
     tracks: bool,
 }
@@ -128,12 +135,13 @@ impl BraidQueue {
     /// An empty queue of an idle device.
     #[must_use]
     pub fn new(settings: QueueSettings, rules: Rules, budget: Budget) -> BraidQueue {
+        let how = How::both(&settings, rules, &budget);
         BraidQueue {
-            how: How::both(&settings, rules, &budget),
+            lanes: Class::ALL.map(|class| Lane::new(&how[side(class)], class.is_fifo())),
+            how,
             selection: Selection::new(settings),
             rules,
             budget,
-            lanes: Class::ALL.map(|class| Lane::new(class.is_fifo())),
             queued: [0; Class::COUNT],
             waiting: 0,
             last_offset: 0,
@@ -179,13 +187,13 @@ impl BraidQueue {
         self.wake_at = earlier(held.until, self.selection.wake_at(open));
     }
 
-    /// The command `[offset, offset + len)` came back, with success or not; `class` is
-    /// [`Command::class`](super::waiting::Command::class). A [`turn`](Self::turn) follows. Panics when no command of
+    /// The command `[offset, offset + len)` came back, with success or not; `wanted` is its length without gaps, `class`
+    /// is [`Command::class`](super::waiting::Command::class). A [`turn`](Self::turn) follows. Panics when no command of
     /// that class is in flight.
-    pub fn complete(&mut self, now: Instant, class: Class, op: DeviceOp, offset: u64, len: u64) {
+    pub fn complete(&mut self, now: Instant, class: Class, op: DeviceOp, offset: u64, len: u64, wanted: u64) {
         self.now = self.now.max(now);
         self.selection.completed(class);
-        self.budget.completed(now, len);
+        self.budget.completed(now, wanted);
         self.lanes[class.index()].completed(&self.how[side(class)], op, offset, len);
     }
 
@@ -354,7 +362,8 @@ impl BraidQueue {
     }
 
     fn leave(&mut self, now: Instant, class: Class, runs_go: bool, leaving: &mut Leaving) {
-        self.lanes[class.index()].leave(&self.how[side(class)], self.last_offset, runs_go, leaving);
+        let how = &self.how[side(class)];
+        self.lanes[class.index()].leave(how, self.last_offset, runs_go, leaving, &mut self.counters);
         let Some(command) = leaving.commands.last() else { return };
         let members = command.members.len() as u32;
         if leaving.members[command.members.start].op != DeviceOp::Flush {
@@ -408,7 +417,8 @@ impl How {
             let bounds = &mut rules.bounds;
             bounds.max_bytes = bounds.max_bytes.min(max_bytes);
             bounds.max_segments = bounds.max_segments.min(settings.max_segments());
-            How { rules, order: settings.lba_order(), tracks: budget.looks_at_runs() }
+            let (order, read_gap) = (settings.lba_order(), settings.read_gap_limit());
+            How { rules, order, read_gap, tracks: budget.looks_at_runs() }
         })
     }
 }

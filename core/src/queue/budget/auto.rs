@@ -158,6 +158,12 @@ impl Auto {
         Auto { limit, ..Auto::new(wait_ns) }
     }
 
+    /// Bytes of the sample that is being taken.
+    #[cfg(test)]
+    pub(in crate::queue) fn sampled_bytes(&self) -> u64 {
+        self.sample.rate.bytes
+    }
+
     /// The bound of the extra wait, in nanoseconds; what is held already keeps its own.
     pub fn set_wait_ns(&mut self, wait_ns: u64) {
         self.wait_ns = wait_ns;

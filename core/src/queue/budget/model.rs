@@ -124,7 +124,7 @@ impl Sut {
         match self {
             Sut::BlkMq(queue) => queue.complete(now, leaving),
             Sut::Braid(queue) => {
-                queue.complete(now, Class::SyncRead, DeviceOp::Read, offset, len);
+                queue.complete(now, Class::SyncRead, DeviceOp::Read, offset, len, len);
                 queue.turn(now, leaving);
             }
         }

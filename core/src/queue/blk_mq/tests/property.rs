@@ -70,7 +70,7 @@ impl World {
             let leaving = core::mem::take(&mut self.leaving);
             let rules = self.queue.rules();
             for command in &leaving.commands {
-                for id in check_command(&rules, &leaving, command) {
+                for id in check_command(&rules, 0, &leaving, command) {
                     assert!(self.inside.remove(&id.0), "left twice: {id:?}");
                 }
                 if rng.chance(10) {

@@ -1,11 +1,9 @@
-//! What joins, what the budget holds, and for how long.
+//! What the budget holds, for how long, and who goes first.
 
 use alloc::vec;
 
 use super::*;
 use crate::queue::budget::{Auto, BusyThreshold, RERUN_NS, WAIT_NS_DEFAULT};
-use crate::queue::merge::{Bounds, Variant};
-use crate::queue::testing::{Rng, any_io_in, check_command, read};
 
 fn at(block: u64, now: Instant) -> Waiting {
     Waiting { arrived: now, ..read(block as u32, block * BLOCK, BLOCK) }
@@ -31,7 +29,7 @@ fn send(queue: &mut BraidQueue, now: Instant, places: &[u64]) -> Vec<(u64, u64)>
 }
 
 fn back(queue: &mut BraidQueue, now: Instant, place: u64) {
-    queue.complete(now, Class::SyncRead, DeviceOp::Read, place * BLOCK, BLOCK);
+    queue.complete(now, Class::SyncRead, DeviceOp::Read, place * BLOCK, BLOCK, BLOCK);
 }
 
 #[test]
@@ -126,7 +124,7 @@ fn the_oldest_goes_first_where_depth_is_short() {
     while !queue.is_empty() {
         let sent = send(&mut queue, T + 9, &[]);
         order.extend(sent.iter().map(|&(place, _)| place));
-        queue.complete(T, Class::SyncRead, DeviceOp::Read, sent[0].0 * BLOCK, sent[0].1 * BLOCK);
+        queue.complete(T, Class::SyncRead, DeviceOp::Read, sent[0].0 * BLOCK, sent[0].1 * BLOCK, sent[0].1 * BLOCK);
     }
     assert_eq!(order, [70, 10, 50, 30]);
 }
@@ -141,90 +139,8 @@ fn loose_and_joined_requests_share_one_line() {
     let mut order = vec![];
     while !queue.is_empty() {
         let sent = send(&mut queue, T + 9, &[]);
-        queue.complete(T, Class::SyncRead, DeviceOp::Read, sent[0].0 * BLOCK, sent[0].1 * BLOCK);
+        queue.complete(T, Class::SyncRead, DeviceOp::Read, sent[0].0 * BLOCK, sent[0].1 * BLOCK, sent[0].1 * BLOCK);
         order.extend(sent);
     }
     assert_eq!(order, [(10, 1), (50, 2), (30, 2), (70, 1), (10, 1)]);
-}
-
-/// The slow twin: lists of I/Os, and of those that fit the youngest. Crowded, so that nearly everybody has neighbours;
-/// and many far apart, more than stay out of the tables.
-#[test]
-fn it_joins_as_its_slow_twin_does() {
-    for (seeds, ios, blocks, least) in [(400, 60, 64, 100), (30, 700, 2000, 30)] {
-        let joined: u64 = (1..seeds).map(|seed| joins_as_its_slow_twin(seed, ios, blocks)).sum();
-        assert!(joined > least, "{joined}");
-    }
-}
-
-fn joins_as_its_slow_twin(seed: u64, ios: u32, blocks: u64) -> u64 {
-    let mut rng = Rng::new(seed);
-    let bounds = Bounds { max_bytes: 6 * BLOCK, max_segments: 5, boundary: 16 * BLOCK };
-    let rules = Rules { bounds, variant: Variant::Braid };
-    let mut queue = deep(rules, 1000, Budget::Off);
-    let mut twin: Vec<Vec<Waiting>> = Vec::new();
-    for id in 0..ios {
-        let io = any_io_in(&mut rng, id, T + u64::from(id), blocks);
-        queue.arrive(io);
-        submit_slowly(&mut twin, &rules, Waiting { class: io.class.fitting(io.op), ..io });
-    }
-    let mut commands: Vec<Vec<u32>> = Vec::new();
-    while !queue.is_empty() {
-        let mut leaving = Leaving::default();
-        queue.turn(T, &mut leaving);
-        for command in &leaving.commands {
-            commands.push(check_command(&rules, &leaving, command).iter().map(|id| id.0).collect());
-            let op = leaving.members[command.members.start].op;
-            queue.complete(T, command.class, op, command.offset, command.len);
-        }
-    }
-    commands.sort_by_key(|ids| ids.iter().min().copied());
-    let mut expected: Vec<Vec<u32>> = twin.iter().map(|request| request.iter().map(|io| io.id.0).collect()).collect();
-    expected.sort_by_key(|ids| ids.iter().min().copied());
-    assert_eq!(commands, expected, "seed {seed}");
-    queue.counters().joined
-}
-
-/// A request's creation is the place of its list among the lists; joining keeps that of the front one.
-fn submit_slowly(twin: &mut Vec<Vec<Waiting>>, rules: &Rules, io: Waiting) {
-    let plain = |io: &Waiting| matches!(io.op, DeviceOp::Read | DeviceOp::Write { .. }) && io.mergeable;
-    let way = |io: &Waiting| (io.op == DeviceOp::Read, io.class);
-    let start = |request: &Vec<Waiting>| request[0].offset;
-    let end = |request: &Vec<Waiting>| request[request.len() - 1].offset + request[request.len() - 1].len;
-    let fits = |a: &Vec<Waiting>, b: &Vec<Waiting>| {
-        let len = end(b) - start(a);
-        let (x, y) = (a[0], b[0]);
-        let alike = x.op == y.op && x.class == y.class && x.kind == y.kind && plain(&x) && plain(&y);
-        let boundary = rules.bounds.boundary;
-        let inside = start(a) / boundary == (end(b) - 1) / boundary;
-        alike && end(a) == start(b) && len <= rules.bounds.max_bytes && a.len() + b.len() <= 5 && inside
-    };
-    let youngest = |twin: &[Vec<Waiting>], test: &dyn Fn(&Vec<Waiting>) -> bool| {
-        twin.iter().rposition(|request| plain(&request[0]) && way(&request[0]) == way(&io) && test(request))
-    };
-    let new = vec![io];
-    let (back, front) = match plain(&io) {
-        true => (
-            youngest(twin, &|request| end(request) == io.offset),
-            youngest(twin, &|request| start(request) == io.offset + io.len),
-        ),
-        false => (None, None),
-    };
-    if let Some(a) = back.filter(|&a| fits(&twin[a], &new)) {
-        twin[a].push(io);
-        if let Some(b) = front.filter(|&b| fits(&twin[a], &twin[b])) {
-            let tail = core::mem::take(&mut twin[b]);
-            twin[a].extend(tail);
-            twin.remove(b);
-        }
-    } else if let Some(b) = front.filter(|&b| fits(&new, &twin[b])) {
-        twin[b].insert(0, io);
-        if let Some(a) = back.filter(|&a| fits(&twin[a], &twin[b])) {
-            let tail = core::mem::take(&mut twin[b]);
-            twin[a].extend(tail);
-            twin.remove(b);
-        }
-    } else {
-        twin.push(new);
-    }
 }

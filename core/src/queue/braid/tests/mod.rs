@@ -1,5 +1,6 @@
 //! Decisions as rows, and random histories.
 
+mod gaps;
 mod joining;
 mod property;
 mod twin;

@@ -70,14 +70,15 @@ fn any_settings(rng: &mut Rng) -> QueueSettings {
         ("nia_credit", ["0", "1", "5", "5"]),
         ("nia_delay", ["0", "1", "5", "5"]),
         ("background_floor", ["off", "200us", "1ms", "100ms"]),
+        ("read_gap_limit", ["0", "4096", "10000", "1M"]),
     ] {
         settings.set(name, values[rng.below(4) as usize]).expect(name);
     }
     settings
 }
 
-/// Held, and let go by the floor.
-fn history(seed: u64, changes: bool, blocks: u64) -> (u64, u64) {
+/// Held, let go by the floor, and bridged.
+fn history(seed: u64, changes: bool, blocks: u64) -> [u64; 3] {
     let mut rng = Rng::new(seed);
     let mut settings = any_settings(&mut rng);
     let mut queue = BraidQueue::new(settings.clone(), RULES, any_budget(&mut rng));
@@ -119,7 +120,7 @@ fn history(seed: u64, changes: bool, blocks: u64) -> (u64, u64) {
             }
             _ if !flying.is_empty() => {
                 let Flying { class, op, offset, len } = flying.swap_remove(rng.below(flying.len() as u64) as usize);
-                queue.complete(now, class, op, offset, len);
+                queue.complete(now, class, op, offset, len, len);
                 purse.completed(class, settings.nia_credit());
             }
             _ => {}
@@ -131,7 +132,7 @@ fn history(seed: u64, changes: bool, blocks: u64) -> (u64, u64) {
         assert!(queue.wake_at().is_none_or(|at| at > now), "{}: wakes for nothing, again and again", context());
         assert!(queue.active_total() <= settings.max_active().max(active), "{}", context());
         for command in &leaving.commands {
-            for id in check_command(&RULES, &leaving, command) {
+            for id in check_command(&RULES, settings.read_gap_limit(), &leaving, command) {
                 assert!(inside.remove(&id.0), "{}: left twice: {id:?}", context());
             }
             let op = leaving.members[command.members.start].op;
@@ -162,18 +163,19 @@ fn history(seed: u64, changes: bool, blocks: u64) -> (u64, u64) {
     }
     assert!(inside.is_empty() && queue.is_empty() && flying.is_empty(), "seed {seed}: {inside:?}");
     assert_eq!((queue.active_total(), queue.active_interactive()), (0, 0));
-    (queue.counters().held, queue.counters().floor)
+    let counters = queue.counters();
+    [counters.held, counters.floor, counters.bridged]
 }
 
 #[test]
 fn nothing_is_lost_or_stuck_and_limits_hold() {
     for (changes, blocks, seeds) in [(false, 64, 400), (true, 64, 400), (true, 700, 100)] {
-        let (mut held, mut floors) = (0, 0);
+        let mut met = [0; 3];
         for seed in 1..seeds {
-            let (h, f) = history(seed, changes, blocks);
-            (held, floors) = (held + h, floors + f);
+            history(seed, changes, blocks).iter().zip(&mut met).for_each(|(n, sum)| *sum += n);
         }
-        assert!(held > 1000 && floors > 100, "the histories say something: {held} {floors}");
+        let [held, floors, bridged] = met;
+        assert!(held > 1000 && floors > 100 && bridged > 1000, "the histories say something: {met:?}");
     }
 }
 
@@ -193,7 +195,7 @@ fn a_hung_command_leaves_scrub_its_floor() {
         leaving.commands.remove(0);
         while !queue.is_empty() {
             for command in leaving.commands.drain(..) {
-                queue.complete(now, command.class, DeviceOp::Read, command.offset, command.len);
+                queue.complete(now, command.class, DeviceOp::Read, command.offset, command.len, command.len);
                 scrubbed += 1;
             }
             leaving.clear();

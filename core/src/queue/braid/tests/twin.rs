@@ -1,12 +1,39 @@
-//! Choice and order against the slow twin of the queues with classes, with nothing to join.
+//! Choice, order, joins and gaps against the slow twin of the queues with classes.
 
 use alloc::format;
 
 use super::*;
 use crate::queue::twin::{Rng, Twin, any_change, any_io};
-use crate::units::MIB;
+use crate::units::{KIB, MIB};
 
-fn history(generation: Generation, rotating: bool, seed: u64, steps: u32) -> u64 {
+/// What happens in a history.
+#[derive(Clone, Copy, PartialEq)]
+enum Joins {
+    /// Nobody joins anybody: the published queue driven by batches.
+    Never,
+    /// As braid's own queue does.
+    Braid,
+}
+
+/// What a history met.
+#[derive(Default)]
+struct Met {
+    floors: u64,
+    /// As they arrived, and over gaps.
+    joined: [u64; 2],
+    /// Most that waited at once.
+    longest: usize,
+}
+
+fn any_bounds(rng: &mut Rng) -> Bounds {
+    Bounds {
+        max_bytes: rng.pick(&[16, 64, 1024]) * KIB,
+        max_segments: rng.pick(&[3, 8, 512]),
+        boundary: rng.pick(&[0, 0, 64]) * KIB,
+    }
+}
+
+fn history(joins: Joins, generation: Generation, rotating: bool, seed: u64, steps: u32) -> Met {
     let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut settings = QueueSettings::new(generation, rotating);
     let apart = |settings: &mut QueueSettings| {
@@ -14,19 +41,34 @@ fn history(generation: Generation, rotating: bool, seed: u64, steps: u32) -> u64
             settings.set(name, "0").expect(name);
         }
     };
-    apart(&mut settings);
-    let mut real = BraidQueue::new(settings.clone(), RULES, Budget::Off);
+    let mut rules = RULES;
+    match joins {
+        Joins::Never => apart(&mut settings),
+        Joins::Braid => {
+            rules.bounds = any_bounds(&mut rng);
+            settings.set("read_gap_limit", rng.pick(&["0", "3000", "32768", "131072"])).expect("a size");
+        }
+    }
+    let mut real = BraidQueue::new(settings.clone(), rules, Budget::Off);
     let mut twin = Twin::new(settings.clone());
+    twin.bounds = (joins == Joins::Braid).then_some(rules.bounds);
     let (mut now, mut arrived, mut flying) = (0u64, 0u32, Vec::new());
     let (universe, eager) = (rng.pick(&[40, 400, 100_000]), rng.pick(&[15, 35, 50]));
-    let mut floors = 0;
+    let mut met = Met::default();
     for step in 0..steps {
         now += rng.pick(&[0, 0, 1_000, 300_000, 40_000_000]);
         let (at, mut a, mut b) = (Instant(now), Leaving::default(), Leaving::default());
         match rng.below(100) {
             0 => {
                 any_change(&mut rng, &mut settings);
-                apart(&mut settings);
+                match joins {
+                    Joins::Never => apart(&mut settings),
+                    Joins::Braid => {
+                        rules.bounds = any_bounds(&mut rng);
+                        real.set_rules(rules);
+                        twin.bounds = Some(rules.bounds);
+                    }
+                }
                 real.configure(settings.clone());
                 twin.s = settings.clone();
             }
@@ -47,12 +89,13 @@ fn history(generation: Generation, rotating: bool, seed: u64, steps: u32) -> u64
             n if n < 3 + eager && !flying.is_empty() => {
                 for _ in 0..=rng.below(3).min(flying.len() as u64 - 1) {
                     let (class, op, offset, len) = flying.swap_remove(rng.below(flying.len() as u64) as usize);
-                    real.complete(at, class, op, offset, len);
+                    real.complete(at, class, op, offset, len, len);
                     twin.complete(class);
                 }
             }
             _ => {
-                for _ in 0..=rng.below(4) {
+                let most = if joins == Joins::Braid && rng.percent(5) { 60 } else { 5 };
+                for _ in 0..=rng.below(most) {
                     let io = any_io(&mut rng, arrived, now, universe, 0);
                     arrived += 1;
                     real.arrive(io);
@@ -60,6 +103,7 @@ fn history(generation: Generation, rotating: bool, seed: u64, steps: u32) -> u64
                 }
             }
         }
+        met.longest = met.longest.max(twin.queued.len());
         real.turn(at, &mut a);
         while twin.issue_one(now, &mut b) {}
         let context = || format!("{generation:?} rotating {rotating} seed {seed} step {step} at {now}");
@@ -74,18 +118,32 @@ fn history(generation: Generation, rotating: bool, seed: u64, steps: u32) -> u64
             let queued = twin.queued.iter().filter(|queued| queued.io.class == class).count();
             assert_eq!(real.queued(class) as usize, queued, "{}", context());
         }
-        for (command, io) in a.commands.iter().zip(&a.members) {
-            flying.push((command.class, io.op, command.offset, command.len));
+        for command in &a.commands {
+            flying.push((command.class, a.members[command.members.start].op, command.offset, command.len));
         }
-        floors = real.counters().floor;
     }
-    floors
+    let counters = real.counters();
+    assert_eq!([counters.merged_back + counters.merged_front, counters.bridged], twin.joined);
+    Met { floors: counters.floor, joined: twin.joined, ..met }
 }
 
 #[test]
 fn without_joins_it_is_the_published_queue_driven_by_batches() {
     for generation in Generation::ALL {
-        let floors: u64 = (1..=40).map(|seed| history(generation, seed % 2 == 0, seed, 1_000)).sum();
-        assert!(floors > 0, "{generation:?}: the histories meet the floor");
+        let met = (1..=40).map(|seed| history(Joins::Never, generation, seed % 2 == 0, seed, 1_000));
+        assert!(met.map(|met| met.floors).sum::<u64>() > 0, "{generation:?}: the histories meet the floor");
+    }
+}
+
+#[test]
+fn it_joins_and_bridges_as_its_slow_twin_does() {
+    for generation in Generation::ALL {
+        let (mut joined, mut longest) = ([0; 2], 0);
+        for seed in 1..=40 {
+            let met = history(Joins::Braid, generation, seed % 2 == 0, seed, 1_000);
+            joined = [joined[0] + met.joined[0], joined[1] + met.joined[1]];
+            longest = longest.max(met.longest);
+        }
+        assert!(joined[0] > 5_000 && joined[1] > 500 && longest > 600, "{generation:?}: {joined:?} {longest}");
     }
 }

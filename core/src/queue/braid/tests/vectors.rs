@@ -30,7 +30,7 @@ impl table::Scheduler for BraidQueue {
         self.turn(now, out);
     }
     fn complete(&mut self, now: Instant, (class, op, offset, len): (Class, DeviceOp, u64, u64), out: &mut Leaving) {
-        self.complete(now, class, op, offset, len);
+        self.complete(now, class, op, offset, len, len);
         self.turn(now, out);
     }
     fn active(&self, class: Class) -> u32 {
@@ -184,7 +184,7 @@ fn who_is_not_waited_for_goes_by_place_within_a_slot() {
             row.issue();
             let (class, op, offset, len) = row.flying.remove(0);
             sent.push(offset / MIB);
-            row.queue.complete(row.now, class, op, offset, len);
+            row.queue.complete(row.now, class, op, offset, len, len);
         }
         assert_eq!(sent, expected, "{order} {class:?} {ios:?}");
     }
@@ -259,7 +259,7 @@ fn a_class_that_has_only_held_runs_loses_neither_its_turn_nor_the_floor() {
     assert_eq!(turn(&mut queue, T), [(SyncRead, 100, 1)], "the scrub continues itself and waits");
     assert_eq!((queue.counters().held, queue.queued(Scrub)), (1, 2));
     assert_eq!(queue.wake_at(), Some(T + WAIT_NS_DEFAULT), "and nothing wakes in vain before");
-    queue.complete(T, Scrub, DeviceOp::Read, 10 * BLOCK, BLOCK);
+    queue.complete(T, Scrub, DeviceOp::Read, 10 * BLOCK, BLOCK, BLOCK);
     assert_eq!(turn(&mut queue, T), [], "nothing to wait for, but no credit");
     assert_eq!(queue.wake_at(), Some(T + 1_000), "the floor is next");
     assert_eq!(turn(&mut queue, T + 1_000), [(Scrub, 11, 2)]);
@@ -286,7 +286,7 @@ fn a_new_budget_counts_what_is_in_flight() {
     queue.turn(T, &mut leaving);
     assert_eq!((leaving.commands.len(), leaving.commands[8].offset, queue.queued(SyncRead)), (9, BLOCK, 1));
     for command in &leaving.commands {
-        queue.complete(T, command.class, DeviceOp::Read, command.offset, command.len);
+        queue.complete(T, command.class, DeviceOp::Read, command.offset, command.len, command.len);
     }
     let Budget::Auto(auto) = queue.budget() else { panic!("it is auto") };
     assert_eq!((auto.in_flight(), queue.active_total()), (0, 0));
