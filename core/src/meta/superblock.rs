@@ -236,6 +236,11 @@ const HEADER: usize = 24;
 /// The newest superblock among both slots of a device, or why there is none: the more telling of the two reasons.
 pub fn newest(slots: [&[u8]; 2]) -> Result<Superblock, SlotError> {
     let [a, b] = slots.map(Superblock::decode);
+    newer(a, b)
+}
+
+/// The same of slots that were read already.
+pub fn newer(a: Result<Superblock, SlotError>, b: Result<Superblock, SlotError>) -> Result<Superblock, SlotError> {
     match (a, b) {
         (Ok(a), Ok(b)) => Ok(if a.generation >= b.generation { a } else { b }),
         (Ok(one), Err(_)) | (Err(_), Ok(one)) => Ok(one),
