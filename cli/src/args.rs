@@ -733,6 +733,8 @@ pub(crate) enum LabCommand {
     WhatIf(WhatIfArgs),
     /// Pools, clients, faults and crashes drawn from seeds; exit code 1 at the first run with a failure
     Swarm(SwarmFlags),
+    /// Power cuts at every point of small runs; exit code 1 at the first point that does not hold what was promised
+    Crash(CrashFlags),
     /// What grows with the pool: CPU, memory, opening and rebuilding by number of devices and size of volumes
     Scale(LabScale),
 }
@@ -848,6 +850,31 @@ pub(crate) struct SwarmFlags {
     /// Print the scenario that failed as it was drawn
     #[arg(long)]
     pub(crate) no_shrink: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CrashFlags {
+    /// So many crash points [default: 1000000]
+    #[arg(long, value_name = "N", conflicts_with = "point")]
+    pub(crate) count: Option<u64>,
+    /// First seed of the scenarios' details [default: 0]
+    #[arg(long, value_name = "S")]
+    pub(crate) seed: Option<u64>,
+    /// One scenario, such as first-writes/raid1; or all of a kind, such as first-writes or raid1
+    #[arg(long, value_name = "NAME")]
+    pub(crate) scenario: Option<String>,
+    /// This point alone, as a failure prints it
+    #[arg(long, value_name = "POINT", requires = "scenario")]
+    pub(crate) point: Option<String>,
+    /// Scenarios at once [default: one a core]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<std::num::NonZeroUsize>,
+    /// Also hold copies to be alike afterwards, and what was read once to stay
+    #[arg(long)]
+    pub(crate) alike: bool,
+    /// Make this mistake on purpose, to see what a failure looks like, such as flush-not-passed-on
+    #[arg(long = "break", value_name = "MISTAKE")]
+    pub(crate) mistake: Option<String>,
 }
 
 #[derive(Args, Debug)]

@@ -36,7 +36,7 @@ pub mod volume;
 
 pub use allocator::Tiers;
 pub use device::{DeviceClass, DeviceState};
-pub use engine::{Engine, REQUESTS_MAX};
+pub use engine::{Engine, REQUESTS_MAX, Slip};
 pub use pool::Pool;
 pub use profile::Profile;
 

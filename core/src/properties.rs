@@ -140,6 +140,11 @@ impl Properties {
             let is_default = fresh.get(name).as_deref() == Some(&value);
             (name, value, is_default)
         };
-        NAMES.into_iter().chain(config::names()).map(one).collect()
+        let of_queues = |name| {
+            let value = self.queue.get(name).cloned().unwrap_or_default();
+            let is_default = value.is_empty();
+            (name, value, is_default)
+        };
+        NAMES.into_iter().map(one).chain(config::names().map(of_queues)).collect()
     }
 }

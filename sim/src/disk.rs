@@ -19,18 +19,24 @@ use crate::rng::Rng;
 pub const SECTOR: u64 = 512;
 /// Bytes of a block.
 pub const BLOCK: u64 = 4096;
-const SECTORS: usize = (BLOCK / SECTOR) as usize;
+/// Sectors of a block.
+pub(crate) const SECTORS: usize = (BLOCK / SECTOR) as usize;
 
+/// What stands in a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Block {
+pub(crate) enum Block {
+    /// Payload.
     Stamps([u64; SECTORS]),
+    /// A record.
     Bytes(Box<[u8; BLOCK as usize]>),
 }
 
-const ZERO: Block = Block::Stamps([0; SECTORS]);
+/// What stands where nobody wrote.
+pub(crate) const ZERO: Block = Block::Stamps([0; SECTORS]);
 
 impl Block {
-    fn stamp(&self, i: usize) -> u64 {
+    /// One sector as payload; of a record, a stamp that nobody writes.
+    pub(crate) fn stamp(&self, i: usize) -> u64 {
         match self {
             Block::Stamps(stamps) => stamps[i],
             Block::Bytes(bytes) => {
@@ -42,7 +48,8 @@ impl Block {
         }
     }
 
-    fn bytes(&self) -> [u8; BLOCK as usize] {
+    /// All of it as a record.
+    pub(crate) fn bytes(&self) -> [u8; BLOCK as usize] {
         match self {
             Block::Bytes(bytes) => **bytes,
             Block::Stamps(stamps) => {
@@ -56,7 +63,7 @@ impl Block {
     }
 
     /// Some sectors of `new` over this.
-    fn torn(&self, new: &Block, mut takes: impl FnMut() -> bool) -> Block {
+    pub(crate) fn torn(&self, new: &Block, mut takes: impl FnMut() -> bool) -> Block {
         let mut result = self.clone();
         for i in 0..SECTORS {
             if !takes() {
@@ -108,6 +115,11 @@ impl Content {
         self.0.is_empty()
     }
 
+    /// Block by block.
+    pub(crate) fn blocks(&self) -> &[Block] {
+        &self.0
+    }
+
     /// So many bytes of zeros.
     pub fn zeros(len: u64) -> Content {
         Content(vec![ZERO; (len / BLOCK) as usize])
@@ -148,6 +160,16 @@ impl Disk {
     pub fn new(size: u64, timing: Timing) -> Disk {
         let (blocks, unstable, unreadable) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
         Disk { size, timing, look_at: None, blocks, unstable, unreadable, seq: 0 }
+    }
+
+    /// What is there, block by block; what nobody wrote is left out.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = (u64, &Block)> {
+        self.blocks.iter().map(|(&at, block)| (at, block))
+    }
+
+    /// This stands there, and has for long.
+    pub(crate) fn put(&mut self, at: u64, block: Block) {
+        self.blocks.insert(at, block);
     }
 
     /// A moment that a flush arriving now covers everything up to.

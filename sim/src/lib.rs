@@ -14,6 +14,7 @@
 
 pub mod checker;
 pub mod cost;
+pub mod crash;
 pub mod device;
 pub mod disk;
 pub mod fault;

@@ -46,6 +46,13 @@ impl Cell {
         self.last().values.contains(&value) || self.pending().any(|v| v == value)
     }
 
+    /// A read that began at `seq` saw this; nobody changed it meanwhile, so it is that for good.
+    fn pin(&mut self, value: u64, seq: u64) {
+        if self.on_the_way.is_empty() && self.spoilt.is_empty() && self.versions.len() == 1 && self.last().seq <= seq {
+            self.versions[0].values = vec![value];
+        }
+    }
+
     /// What may be seen besides the last version.
     fn pending(&self) -> impl Iterator<Item = u64> {
         self.on_the_way.iter().chain(&self.spoilt).map(|&(_, value)| value)
@@ -66,6 +73,8 @@ struct Reader {
     tag: u64,
     volume: u32,
     start: u64,
+    /// When it was submitted.
+    seq: u64,
     /// By sector: what it may see.
     allowed: Vec<Vec<u64>>,
 }
@@ -81,6 +90,9 @@ pub struct Oracle {
     vanished: BTreeSet<u32>,
     /// Volumes that were found after a crash though nobody was told of them, and no flush since: they may go again.
     tentative: BTreeSet<u32>,
+    /// A sector that a crash left undecided is decided by the first read of it: the strong form, which holds once copies
+    /// are evened out after a crash.
+    pub(crate) pins: bool,
     /// Volume and sector whose changes are told.
     pub watch: Option<(u32, u64)>,
     readers: Vec<Reader>,
@@ -229,14 +241,15 @@ impl Oracle {
                 values
             }
         };
-        self.readers.push(Reader { tag, volume, start, allowed: (start..end).map(allowed).collect() });
+        let allowed = (start..end).map(allowed).collect();
+        self.readers.push(Reader { tag, volume, start, seq: self.seq, allowed });
     }
 
     /// It is answered with these values, or failed.
     pub fn was_read(&mut self, tag: u64, values: Option<&[u64]>) -> Result<(), String> {
         let at = self.readers.iter().position(|r| r.tag == tag).expect("it was submitted");
         let reader = self.readers.swap_remove(at);
-        let (Some(values), Some(v)) = (values, self.volumes.get(&reader.volume)) else { return Ok(()) };
+        let (Some(values), Some(v)) = (values, self.volumes.get_mut(&reader.volume)) else { return Ok(()) };
         for (i, (&value, allowed)) in values.iter().zip(&reader.allowed).enumerate() {
             let sector = reader.start + i as u64;
             let now = v.cells.get(&sector).is_some_and(|c| c.may_be(value));
@@ -245,6 +258,11 @@ impl Oracle {
                 return Err(format!(
                     "volume {volume} sector {sector} reads {value:#x}, not one of {allowed:x?}; versions {versions:x?}"
                 ));
+            }
+            if self.pins
+                && let Some(cell) = v.cells.get_mut(&sector)
+            {
+                cell.pin(value, reader.seq);
             }
         }
         Ok(())
@@ -269,6 +287,12 @@ impl Oracle {
                 values.dedup();
             }
         }
+    }
+
+    /// Sectors of a volume that were ever touched and what each may be by its last version; also of a volume that is going.
+    pub(crate) fn sectors(&self, volume: u32) -> impl Iterator<Item = (u64, &[u64])> {
+        let there = self.volumes.get(&volume).or_else(|| self.going.get(&volume));
+        there.into_iter().flat_map(|v| &v.cells).map(|(&sector, cell)| (sector, cell.last().values.as_slice()))
     }
 
     /// Sectors of a volume that were ever touched.

@@ -20,10 +20,11 @@ pub use life::{Crash, Shape};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use braid_core::Engine;
 use braid_core::control::{ControlError, Done};
 use braid_core::request::{Dispatch, Event, Input, Request};
+use braid_core::{Engine, Slip};
 
+use crate::crash::tape::Tape;
 use crate::disk::{Content, Disk};
 use crate::fault::{Faults, Strike};
 use crate::oracle::Oracle;
@@ -88,6 +89,10 @@ pub struct World {
     pub loads: Vec<Load>,
     /// A mistake made on purpose.
     pub sabotage: Option<Sabotage>,
+    /// A mistake that the engine itself makes on purpose.
+    pub slip: Option<Slip>,
+    /// What reaches the disks is recorded, for cuts at any moment of it.
+    pub(crate) tape: Option<Box<Tape>>,
     /// A number that two equal runs share at every moment.
     pub hash: u64,
     /// Events handled.
@@ -141,6 +146,8 @@ impl World {
             instant: false,
             loads: Vec::new(),
             sabotage: None,
+            slip: None,
+            tape: None,
             hash: 0,
             steps: 0,
             wrong: Vec::new(),

@@ -7,8 +7,10 @@
 //! | `svg.rs` | pictures |
 //! | `what_if.rs` | a load on a pool and on variants of it |
 //! | `swarm.rs` | runs drawn from seeds |
+//! | `crash.rs` | power cuts at every point of small runs |
 //! | `docs.rs` | tables in `docs/policies.md` |
 
+mod crash;
 mod docs;
 mod report;
 mod svg;
@@ -48,6 +50,7 @@ pub(crate) fn lab(command: &LabCommand, json: bool) -> Outcome {
         }
         LabCommand::WhatIf(args) => what_if::what_if(None, json, args),
         LabCommand::Swarm(flags) => swarm::swarm(flags, json),
+        LabCommand::Crash(flags) => crash::crash(flags, json),
         LabCommand::Scale(flags) => grow(flags, json),
     }
 }

@@ -452,7 +452,7 @@ impl Engine {
         let settled = self.requests[id].forced && change.is_none();
         if fua && !failed && !settled {
             self.join_flush(waiter);
-        } else if self.commit.failure_lsn > self.journal.stable() {
+        } else if self.is_failure_unsaid() {
             let failure = self.commit.failure_lsn - 1;
             self.wait_stable(change.map_or(failure, |lsn| lsn.max(failure)), waiter);
         } else if let Some(lsn) = change {

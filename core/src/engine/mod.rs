@@ -16,6 +16,7 @@
 //! | `members.rs` | what queues and read policy know of the members |
 //! | `control.rs` | commands of the operator, reports |
 //! | `plug.rs` | what a client holds back, in the laboratory |
+//! | `slip.rs` | what goes wrong on purpose, in the laboratory |
 //! | `scrub/` | not part of any: reading everything and comparing copies |
 
 mod admit;
@@ -25,10 +26,12 @@ mod data;
 mod members;
 mod plug;
 mod scrub;
+mod slip;
 mod space;
 
 pub use admit::REQUESTS_MAX;
 use control::Due;
+pub use slip::Slip;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -123,6 +126,7 @@ pub struct Engine {
     /// Devices with I/Os admitted since the last drain.
     touched: Vec<DeviceId>,
     plugs: plug::Plugs,
+    slip: Option<Slip>,
     /// When queues want to be asked again.
     wakes: Wakes,
     /// What queues know of the log: see [`Engine::dirty`].
@@ -162,6 +166,7 @@ impl Engine {
             queues: Vec::new(),
             touched: Vec::new(),
             plugs: plug::Plugs::default(),
+            slip: None,
             wakes: Wakes::default(),
             dirty: None,
             views: Vec::new(),

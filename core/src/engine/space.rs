@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::Engine;
+use super::{Engine, Slip};
 use crate::ChunkType;
 use crate::chunk::REGION;
 use crate::meta::journal::Lsn;
@@ -259,7 +259,8 @@ impl Engine {
         loop {
             self.space.turn();
             let epoch = self.space.epoch;
-            let is_free = |r: &Retired| r.lsn <= stable && epoch >= r.epoch + 2;
+            let is_early = self.slips(Slip::UnitsReusedEarly);
+            let is_free = |r: &Retired| (r.lsn <= stable || is_early) && epoch >= r.epoch + 2;
             if !self.space.retired.front().is_some_and(is_free) {
                 break;
             }

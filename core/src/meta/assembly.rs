@@ -9,6 +9,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cell::OnceCell;
 
 use super::codec::{Reader, crc32c};
 use super::journal::{self, Lsn};
@@ -81,7 +82,14 @@ pub struct Assembly {
     /// They missed checkpoints.
     behind: BTreeSet<DeviceId>,
     same_boot: bool,
-    have: BTreeMap<MetaRead, Result<Vec<u8>, IoError>>,
+    have: BTreeMap<MetaRead, Held>,
+}
+
+/// What a read gave.
+struct Held {
+    result: Result<Vec<u8>, IoError>,
+    /// For pages: the seal is right. Looked at once, though steps go over the same pages again and again.
+    is_sealed: OnceCell<bool>,
 }
 
 enum Fetch<'a> {
@@ -123,7 +131,7 @@ impl Assembly {
 
     /// What a read of [`Step::Read`] gave.
     pub fn supply(&mut self, read: MetaRead, result: Result<Vec<u8>, IoError>) {
-        self.have.insert(read, result);
+        self.have.insert(read, Held { result, is_sealed: OnceCell::new() });
     }
 
     /// What to do next.
@@ -145,7 +153,16 @@ impl Assembly {
             space.add(chunk, if i == 0 { u64::from(sb.log_blocks) } else { 0 });
             by_id.insert(chunk.id, chunk);
         }
-        let (root, root_pages) = self.root(&by_id)?;
+        // The ring is asked for together with the first page: a wait less.
+        let rings = self.rings();
+        let (root, root_pages) = match (self.root(&by_id), &rings) {
+            (Err(Stop::Need(mut reads)), Err(Stop::Need(ring))) => {
+                reads.extend(ring);
+                return Err(Stop::Need(reads));
+            }
+            (root, _) => root?,
+        };
+        let rings = rings?;
         take_all(&mut space, root_pages.iter().copied())?;
         let mut pool = Pool::new(sb.name.clone(), sb.pool);
         let mut leaves = Vec::new();
@@ -168,7 +185,7 @@ impl Assembly {
                 .map_err(|c| Stop::Because(c.0))?;
             volume.map.load_table(leaf, page, crc, table);
         }
-        let log = self.read_log()?;
+        let log = self.read_log(&rings);
         let keep = if self.same_boot { log.end } else { log.stable };
         let mut forgotten = 0;
         for (lsn, record) in log.records {
@@ -304,12 +321,12 @@ impl Assembly {
         for &(page, crc) in addresses {
             let (chunk, byte) = pages::locate(page);
             let chunk = system.get(&chunk).ok_or(Stop::because("a page is outside the system chunks"))?;
-            let intact = |bytes: &[u8]| {
+            let intact = |bytes: &[u8], is_sealed: &OnceCell<bool>| {
                 crc.is_none_or(|crc| crc == pages::checksum(bytes))
-                    && pages::open(bytes, self.superblock.pool, page).is_ok()
+                    && *is_sealed.get_or_init(|| pages::open(bytes, self.superblock.pool, page).is_ok())
             };
             match self.fetch(chunk, byte, first_copy, intact) {
-                Fetch::Have(bytes) => payloads.push(pages::open(bytes, self.superblock.pool, page)?),
+                Fetch::Have(bytes) => payloads.push(pages::content(bytes)?),
                 Fetch::Need(read) => needs.push(read),
                 Fetch::Lost => {
                     let text = format!("page {page:x} of its records is damaged on every copy that is here");
@@ -321,26 +338,37 @@ impl Assembly {
     }
 
     /// The first intact copy of a page, or what to read to find one.
-    fn fetch(&self, chunk: &Chunk, byte: u64, first_copy: usize, intact: impl Fn(&[u8]) -> bool) -> Fetch<'_> {
+    fn fetch(
+        &self,
+        chunk: &Chunk,
+        byte: u64,
+        first_copy: usize,
+        intact: impl Fn(&[u8], &OnceCell<bool>) -> bool,
+    ) -> Fetch<'_> {
         let columns = chunk.columns.iter().cycle().skip(first_copy).take(chunk.columns.len());
         for column in columns.filter(|c| self.present.contains(&c.device)) {
             let read = MetaRead { device: column.device, offset: column.offset + byte, len: PAGE };
             match self.have.get(&read) {
                 None => return Fetch::Need(read),
-                Some(Ok(bytes)) if bytes.len() as u64 == PAGE && intact(bytes) => return Fetch::Have(bytes),
+                Some(Held { result: Ok(bytes), is_sealed })
+                    if bytes.len() as u64 == PAGE && intact(bytes, is_sealed) =>
+                {
+                    return Fetch::Have(bytes);
+                }
                 Some(_) => {}
             }
         }
         Fetch::Lost
     }
 
-    fn read_log(&self) -> Result<Log, Stop> {
+    /// Every copy of the ring that can be read.
+    fn rings(&self) -> Result<Vec<&[u8]>, Stop> {
         let sb = &self.superblock;
         let ring = u64::from(sb.log_blocks);
         let (mut rings, mut needs) = (Vec::new(), Vec::new());
         for column in sb.system[0].columns.iter().filter(|c| self.present.contains(&c.device)) {
             let read = MetaRead { device: column.device, offset: column.offset, len: ring * PAGE };
-            match self.have.get(&read) {
+            match self.have.get(&read).map(|held| &held.result) {
                 None => needs.push(read),
                 Some(Ok(bytes)) => rings.push(bytes.as_slice()),
                 Some(Err(_)) => {}
@@ -352,6 +380,12 @@ impl Assembly {
         if rings.is_empty() {
             return Err(Stop::because("its log cannot be read from any copy"));
         }
+        Ok(rings)
+    }
+
+    fn read_log(&self, rings: &[&[u8]]) -> Log {
+        let sb = &self.superblock;
+        let ring = u64::from(sb.log_blocks);
         let mut log = Log::empty(sb);
         for seq in sb.log_seq..sb.log_seq.saturating_add(ring) {
             let at = (seq % ring * PAGE) as usize;
@@ -367,7 +401,7 @@ impl Assembly {
             log.stable = log.stable.max(head.stable);
             log.next_seq = seq + 1;
         }
-        Ok(log)
+        log
     }
 }
 

@@ -92,29 +92,45 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Bytes that one step of the checksum takes.
+const STEP: usize = 16;
+
 /// CRC-32C (Castagnoli, reflected polynomial 0x82f63b78), as iSCSI, ext4 and btrfs use it.
 ///
-/// Slicing by four: the pool's own records are a few KiB at a time, and core may not have dependencies.
+/// Slicing by sixteen: an opening checks every page and log block, and core may not have dependencies. Against slicing by
+/// four, a page takes a third of the time.
 pub fn crc32c(bytes: &[u8]) -> u32 {
-    let mut crc = !0u32;
-    let mut words = bytes.chunks_exact(4);
-    for word in &mut words {
-        crc ^= u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
-        crc = TABLES[3][(crc & 0xff) as usize]
-            ^ TABLES[2][(crc >> 8 & 0xff) as usize]
-            ^ TABLES[1][(crc >> 16 & 0xff) as usize]
-            ^ TABLES[0][(crc >> 24) as usize];
-    }
-    for &byte in words.remainder() {
-        crc = (crc >> 8) ^ TABLES[0][((crc ^ u32::from(byte)) & 0xff) as usize];
-    }
-    !crc
+    !update(!0, bytes)
 }
 
-static TABLES: [[u32; 256]; 4] = tables();
+/// The same with the four bytes at `at` taken for zeros: where the checksum itself stands.
+pub(crate) fn crc32c_without(bytes: &[u8], at: usize) -> u32 {
+    let (front, rest) = bytes.split_at_checked(at).unwrap_or((bytes, &[]));
+    let behind = rest.get(4..).unwrap_or(&[]);
+    !update(update(update(!0, front), &[0; 4]), behind)
+}
 
-const fn tables() -> [[u32; 256]; 4] {
-    let mut tables = [[0u32; 256]; 4];
+fn update(mut crc: u32, bytes: &[u8]) -> u32 {
+    let (steps, rest) = bytes.as_chunks::<STEP>();
+    for step in steps {
+        let mut sum = 0;
+        // The checksum so far goes into the first four bytes; those that stand last have the shortest way to go.
+        for (i, byte) in (*step).into_iter().enumerate() {
+            let byte = if i < 4 { byte ^ (crc >> (8 * i)) as u8 } else { byte };
+            sum ^= TABLES[STEP - 1 - i][usize::from(byte)];
+        }
+        crc = sum;
+    }
+    for &byte in rest {
+        crc = (crc >> 8) ^ TABLES[0][((crc ^ u32::from(byte)) & 0xff) as usize];
+    }
+    crc
+}
+
+static TABLES: [[u32; 256]; STEP] = tables();
+
+const fn tables() -> [[u32; 256]; STEP] {
+    let mut tables = [[0u32; 256]; STEP];
     let mut i = 0;
     while i < 256 {
         let mut crc = i as u32;
@@ -126,15 +142,15 @@ const fn tables() -> [[u32; 256]; 4] {
         tables[0][i] = crc;
         i += 1;
     }
-    let mut i = 0;
-    while i < 256 {
-        let mut t = 1;
-        while t < 4 {
+    let mut t = 1;
+    while t < STEP {
+        let mut i = 0;
+        while i < 256 {
             let below = tables[t - 1][i];
             tables[t][i] = (below >> 8) ^ tables[0][(below & 0xff) as usize];
-            t += 1;
+            i += 1;
         }
-        i += 1;
+        t += 1;
     }
     tables
 }
@@ -151,6 +167,27 @@ mod tests {
         assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
         let ascending: Vec<u8> = (0..32).collect();
         assert_eq!(crc32c(&ascending), 0x46dd_794e);
+    }
+
+    /// Bit by bit, as the polynomial says.
+    fn slowly(bytes: &[u8]) -> u32 {
+        let bits = |crc: u32, byte: &u8| {
+            (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 })
+        };
+        !bytes.iter().fold(!0, bits)
+    }
+
+    #[test]
+    fn crc32c_of_any_length_and_with_a_gap_for_itself() {
+        let bytes: Vec<u8> = (0..100u32).map(|i| (i * i >> 3) as u8).collect();
+        for len in 0..=bytes.len() {
+            assert_eq!(crc32c(&bytes[..len]), slowly(&bytes[..len]), "{len} bytes");
+        }
+        for at in 0..=96 {
+            let mut bare = bytes.clone();
+            bare[at..at + 4].fill(0);
+            assert_eq!(crc32c_without(&bytes, at), slowly(&bare), "without {at}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::PAGE;
-use super::codec::{Malformed, Reader, Writer, crc32c};
+use super::codec::{Malformed, Reader, Writer, crc32c, crc32c_without};
 use super::record::Record;
 use crate::units::Uuid;
 
@@ -60,9 +60,7 @@ pub(crate) fn open(block: &[u8], pool: Uuid) -> Result<(BlockHead, Vec<Record>),
         return Err(Malformed);
     }
     let crc = r.u32()?;
-    let mut bare = block.to_vec();
-    bare.get_mut(4..8).ok_or(Malformed)?.fill(0);
-    if crc32c(&bare) != crc || r.uuid()? != pool {
+    if crc32c_without(block, 4) != crc || r.uuid()? != pool {
         return Err(Malformed);
     }
     let head = BlockHead { epoch: r.u32()?, seq: r.u64()?, first_lsn: r.u64()?, stable: r.u64()?, count: r.u16()? };

@@ -7,7 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::PAGE;
-use super::codec::{Malformed, Reader, Writer, crc32c};
+use super::codec::{Malformed, Reader, Writer, crc32c, crc32c_without};
 use crate::chunk::Chunk;
 use crate::units::{ChunkId, Uuid};
 
@@ -56,11 +56,15 @@ pub(crate) fn open(bytes: &[u8], pool: Uuid, page: Page) -> Result<&[u8], Malfor
         return Err(Malformed);
     }
     let crc = r.u32()?;
-    let mut bare = bytes.to_vec();
-    bare.get_mut(4..8).ok_or(Malformed)?.fill(0);
-    if crc32c(&bare) != crc || r.uuid()? != pool || r.u64()? != page {
+    if crc32c_without(bytes, 4) != crc || r.uuid()? != pool || r.u64()? != page {
         return Err(Malformed);
     }
+    content(bytes)
+}
+
+/// The content of a page that was opened before.
+#[deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+pub(crate) fn content(bytes: &[u8]) -> Result<&[u8], Malformed> {
     bytes.get(HEADER..).ok_or(Malformed)
 }
 

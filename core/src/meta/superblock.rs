@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::codec::{Malformed, Reader, Writer, crc32c};
+use super::codec::{Malformed, Reader, Writer, crc32c, crc32c_without};
 use super::record;
 use crate::chunk::Chunk;
 use crate::device::DEVICE_MAX;
@@ -159,9 +159,7 @@ impl Superblock {
         let len = head.u32().map_err(cut)?;
         head.u32().map_err(cut)?;
         let body = head.take(len as usize).map_err(|_| damaged("superblock length is out of range"))?;
-        let mut sealed = slot.to_vec();
-        sealed.get_mut(CRC_AT..CRC_AT.saturating_add(4)).ok_or(damaged("superblock cut short"))?.fill(0);
-        let found = crc32c(&sealed);
+        let found = crc32c_without(slot, CRC_AT);
         if found != crc {
             return Err(SlotError::Damaged(format!("superblock checksum is {found:08x}, {crc:08x} was written")));
         }
@@ -236,6 +234,11 @@ const HEADER: usize = 24;
 /// The newest superblock among both slots of a device, or why there is none: the more telling of the two reasons.
 pub fn newest(slots: [&[u8]; 2]) -> Result<Superblock, SlotError> {
     let [a, b] = slots.map(Superblock::decode);
+    newer(a, b)
+}
+
+/// The same of slots that were read already.
+pub fn newer(a: Result<Superblock, SlotError>, b: Result<Superblock, SlotError>) -> Result<Superblock, SlotError> {
     match (a, b) {
         (Ok(a), Ok(b)) => Ok(if a.generation >= b.generation { a } else { b }),
         (Ok(one), Err(_)) | (Err(_), Ok(one)) => Ok(one),

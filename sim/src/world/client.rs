@@ -62,6 +62,14 @@ impl World {
                 self.oracle.change(tag, volume.0, start, end, |_| 0);
             }
         }
+        if let (Some(tape), true) = (&mut self.tape, op != Op::Read) {
+            let mark = self.oracle.mark();
+            tape.asked(&self.oracle, |oracle| match op {
+                Op::Flush => oracle.flushed(mark),
+                Op::Write { fua: true } => oracle.changed(tag, volume.0, start, end, true, true),
+                _ => {}
+            });
+        }
         let no_merge = self.no_merge > 0 && self.rng.percent(self.no_merge);
         let request = Request { tag, client: ClientId(client), volume, op, offset, len, buf, content, no_merge };
         self.asked.insert(tag, Asked { request, op: tag, mark: self.oracle.mark() });
@@ -157,6 +165,10 @@ impl World {
                     self.believed(volume, offset / BLOCK * BLOCK, offset + len);
                 }
             }
+        }
+        let tells = matches!(op, Op::Flush | Op::Write { fua: true } | Op::WriteZeroes { fua: true, .. });
+        if let (Some(tape), true) = (&mut self.tape, fine && tells) {
+            tape.answered(&self.oracle);
         }
         self.answers.push(answer);
     }

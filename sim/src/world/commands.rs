@@ -30,6 +30,9 @@ impl World {
             true => self.check(dispatch),
             false => (self.records_of(dispatch), None),
         };
+        if let Some(tape) = &mut self.tape {
+            tape.sent(dispatch, &content, &self.oracle);
+        }
         if self.keep_dispatched {
             self.dispatched.push(dispatch);
         }
@@ -128,6 +131,12 @@ impl World {
             Some(Strike::Tears) => Err(IoError::Media),
         };
         let is_fine = result.is_ok();
+        if let Some(tape) = &mut self.tape {
+            if strike == Some(Strike::Fails(IoError::Gone)) {
+                tape.gone(i);
+            }
+            tape.ended(dispatch, is_fine);
+        }
         if self.sabotage == Some(Sabotage::ForgetFailure) && matches!(dispatch.op, DeviceOp::Write { .. }) {
             result = Ok(());
         }

@@ -1,5 +1,6 @@
 //! The door of the engine: inputs with their time, and everything it wants until it rests.
 
+use braid_core::control::Done;
 use braid_core::request::{Copy, Input, NO_BUF, Output, RequestError};
 use braid_core::units::{BufRange, DeviceId, Instant};
 
@@ -60,6 +61,12 @@ impl World {
                 }
                 Output::Done { tag, result } => {
                     mix(&mut self.hash, tag ^ u64::from(result.is_ok()) << 41);
+                    if let Some(tape) = &mut self.tape {
+                        let id = if let Ok(Done::Volume(id)) = &result { Some(id.0) } else { None };
+                        if tape.books.end(tag, result.is_ok(), id) {
+                            tape.answered(&self.oracle);
+                        }
+                    }
                     self.done.push((tag, result));
                 }
                 Output::Compare { tag, a, b } => {

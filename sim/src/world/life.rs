@@ -128,7 +128,10 @@ impl World {
                     self.apart = opened.apart.clone();
                     let mut opening = [0; 16];
                     opening[..8].copy_from_slice(&self.rng.next_u64().to_le_bytes());
-                    let engine = Engine::new(*opened, Instant(self.now), boot, Uuid(opening));
+                    let mut engine = Engine::new(*opened, Instant(self.now), boot, Uuid(opening));
+                    if let Some(slip) = self.slip {
+                        engine.slip(slip);
+                    }
                     let watched = if self.keeps_payload { engine.pool().device_ids_end() as u32 } else { 1 };
                     self.watches =
                         (1..watched).map(|id| Watch::new(DeviceId(id), config_of(&engine, DeviceId(id)))).collect();
@@ -170,6 +173,16 @@ impl World {
         }
         self.welcome_back();
         self.faults.0.clear();
+    }
+
+    /// The machine was started for the so-many-th time.
+    pub(crate) fn set_boot(&mut self, boot: u8) {
+        self.boot = boot;
+    }
+
+    /// Which start of the machine it is.
+    pub(crate) fn boot(&self) -> u8 {
+        self.boot
     }
 
     /// Everything stops at this moment.

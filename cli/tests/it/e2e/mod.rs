@@ -2,6 +2,7 @@
 
 mod interop;
 mod killed;
+mod killed_often;
 mod life;
 mod policies;
 mod refused;

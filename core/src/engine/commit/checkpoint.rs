@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use super::{Commit, Copies, Engine, Waiter};
 use crate::ChunkType;
 use crate::chunk::Chunk;
+use crate::engine::Slip;
 use crate::meta::PAGE;
 use crate::meta::image::{self, Image};
 use crate::meta::journal::Lsn;
@@ -110,6 +111,13 @@ impl Engine {
     /// Takes the image of this moment and begins to write it.
     pub(in crate::engine) fn start_checkpoint(&mut self) {
         self.make_page_room(0);
+        if self.slips(Slip::PagesReusedEarly) {
+            let Commit { pages, root, .. } = &mut self.commit;
+            root.drain(..).for_each(|page| pages.give_back(page));
+        }
+        if self.slips(Slip::LogReusedEarly) {
+            self.journal.checkpointed(0, self.journal.next_seq());
+        }
         let Commit { pages: space, root, .. } = &mut self.commit;
         let Some(image) = image::build(&mut self.pool, space, root) else {
             return self.no_page_room();
@@ -168,8 +176,10 @@ impl Engine {
     fn write_superblocks(&mut self) {
         let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
         checkpoint.step = Step::Superblocks;
+        let raised = u64::from(!self.slips(Slip::GenerationNotRaised));
+        let checkpoint = self.commit.checkpoint.as_ref().expect("under way");
         let sb = &mut self.commit.superblock;
-        sb.generation += 1;
+        sb.generation += raised;
         sb.name.clone_from(&self.pool.name);
         (sb.first_lsn, sb.log_seq) = (checkpoint.first_lsn, checkpoint.log_seq);
         (sb.root, sb.root_is_listed) = (checkpoint.place.clone(), checkpoint.is_listed);

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Engine, Round, Waiter};
+use crate::engine::Slip;
 use crate::meta::PAGE;
 use crate::meta::journal::{Lsn, Run};
 use crate::queue::{Io, Owner};
@@ -77,13 +78,18 @@ impl Engine {
         self.log_moved();
     }
 
+    /// A member failed, and a power cut could make it forgotten.
+    pub(in crate::engine) fn is_failure_unsaid(&self) -> bool {
+        self.commit.failure_lsn > self.journal.stable() && !self.slips(Slip::AnswerBeforeFailure)
+    }
+
     /// Wakes who waited for what the log says now.
     pub(super) fn log_moved(&mut self) {
         while let Some(&(lsn, id)) = self.commit.written_waiters.front()
             && lsn < self.journal.written()
         {
             self.commit.written_waiters.pop_front();
-            match self.commit.failure_lsn > self.journal.stable() {
+            match self.is_failure_unsaid() {
                 true => self.wait_stable(self.commit.failure_lsn - 1, Waiter::Request(id)),
                 false => self.reply(id),
             }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::chunk::Chunk;
 use crate::device::{Device, DeviceState};
-use crate::engine::{Engine, Waiter};
+use crate::engine::{Engine, Slip, Waiter};
 use crate::meta::journal::Lsn;
 use crate::queue::{Io, Owner};
 use crate::request::{DeviceOp, IoError};
@@ -68,7 +68,7 @@ impl Engine {
                         return;
                     }
                     // A member failed meanwhile: what its failure spares is told only when the failure is durable.
-                    if self.commit.failure_lsn > self.journal.stable() {
+                    if self.is_failure_unsaid() {
                         self.commit.round = Round::Log(self.journal.appended());
                         continue;
                     }
@@ -117,6 +117,11 @@ impl Engine {
         self.commit.dead |= !all;
         if owner == Owner::Flush {
             self.commit.unflushed = false;
+        }
+        let slip = if owner == Owner::Flush { Slip::ClaimBeforeFlush } else { Slip::SuperblockBeforeFlush };
+        if self.slips(slip) {
+            dirty.iter().filter_map(|&(id, _)| self.pool.device_mut(id)).for_each(|d| d.flushed = d.written);
+            return 0;
         }
         for &(device, written) in &dirty {
             self.issue_simple(owner, device, DeviceOp::Flush, written, 0);

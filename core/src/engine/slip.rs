@@ -1,0 +1,38 @@
+//! Mistakes that the engine makes on purpose, in the laboratory: a checker that has never seen a wrong engine has never been
+//! seen to work.
+//!
+//! Each is one wrong belief about when something may be done, at the one place where the right engine waits. Nobody but a
+//! test sets one.
+
+use super::Engine;
+
+/// A mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slip {
+    /// The log says that records are stable before devices were flushed.
+    ClaimBeforeFlush,
+    /// Superblocks name pages that no flush covers.
+    SuperblockBeforeFlush,
+    /// The next root goes where the one that counts is.
+    PagesReusedEarly,
+    /// Log blocks are free when a checkpoint begins, not when it is durable.
+    LogReusedEarly,
+    /// A unit has a new owner before the old one's end is stable.
+    UnitsReusedEarly,
+    /// A write is answered while the log does not say yet that a member missed it.
+    AnswerBeforeFailure,
+    /// Every superblock has the same generation, and so the same slot.
+    GenerationNotRaised,
+}
+
+impl Engine {
+    /// For the laboratory: from now on this goes wrong.
+    pub fn slip(&mut self, slip: Slip) {
+        self.slip = Some(slip);
+    }
+
+    /// Whether this is to go wrong.
+    pub(super) fn slips(&self, slip: Slip) -> bool {
+        self.slip == Some(slip)
+    }
+}

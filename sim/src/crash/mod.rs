@@ -1,0 +1,250 @@
+//! Crash points: a run is recorded once, then the power goes at every point of it, in every way the disks allow.
+//!
+//! ```text
+//!   scene --run--> tape --cut--> moment --what is left--> disks --open--> the very engine --read--> promise
+//!                                                           |
+//!                                                           '--run--> tape --cut--> ...      (while it recovers)
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `scene.rs` | pools and what goes on in them, by name and seed |
+//! | `life.rs` | a run of the engine that leaves a tape |
+//! | `tape.rs` | what reached the disks, and what was known to whom |
+//! | `moment.rs` | the disks at a cut: what is decided, what is open |
+//! | `remains.rs` | what a cut leaves of what is open: a number says it |
+//! | `promise.rs` | what must be there |
+//! | `reopen.rs` | the pool is opened from that and looked at |
+//! | `mistake.rs` | wrong builds that have to be found |
+//!
+//! One point = one state of the disks that was opened and checked. Cuts are made after everything that adds a state or takes
+//! one away: a write that was sent, a flush or a forced write that ended, an answer that promises something; what is between
+//! them has the same states and no more to check. A write that was just sent is only looked at in states that have
+//! some of it. Every subset of the last six open writes is tried; what more there is, and tears of sectors and
+//! blocks, is drawn.
+//!
+//! What this does not see: bytes within a sector; disks that lie about flushes; what a recovery does with members that
+//! come back later than the pool is opened; order of time, as commands held back for a point take none.
+
+mod life;
+mod mistake;
+mod moment;
+mod promise;
+mod remains;
+mod reopen;
+mod scene;
+pub(crate) mod tape;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::str::FromStr;
+
+pub use mistake::Mistake;
+pub use scene::names;
+
+use crate::rng::Rng;
+use moment::{Moment, Step};
+use reopen::Reopener;
+use scene::Scene;
+use tape::Tape;
+
+/// Lives that may follow one another: a run, its recovery, and the recovery of that.
+const LIVES_MAX: usize = 3;
+/// States of one cut: written out write by write as far as they go, then drawn; fewer in later lives.
+const STATES: [u64; LIVES_MAX] = [64, 8, 4];
+const DRAWN: [u64; LIVES_MAX] = [12, 3, 2];
+/// One state in so many is gone on from.
+const LIVES_EVERY: [u64; LIVES_MAX] = [300, 150, u64::MAX];
+
+/// One state in so many is held to the strong form, which takes a run of its own.
+const ALIKE_EVERY: u64 = 16;
+
+/// A cut of a life: after how many marks, and what it leaves.
+pub type Cut = (usize, u64);
+
+/// Where the power goes: in the run, and perhaps again in the recovery from that.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Point(pub Vec<Cut>);
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (at, choice)) in self.0.iter().enumerate() {
+            let slash = if i == 0 { "" } else { "/" };
+            write!(f, "{slash}{at}:{choice}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Point {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Point, String> {
+        let cut = |part: &str| {
+            let (at, choice) = part.split_once(':')?;
+            Some((at.parse().ok()?, choice.parse().ok()?))
+        };
+        let cuts: Option<Vec<Cut>> = text.split('/').map(cut).collect();
+        cuts.map(Point).ok_or_else(|| format!("'{text}' is no crash point; one looks like 57:13 or 57:13/4:2"))
+    }
+}
+
+/// A point that failed, and why; enough to see it again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The scene.
+    pub scene: String,
+    /// Its seed.
+    pub seed: u64,
+    /// Where; no cut when the run failed by itself.
+    pub point: Point,
+    /// In words, with the name of the checker.
+    pub why: String,
+}
+
+/// What came of the points of one scene.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// States that were opened and checked.
+    pub points: u64,
+    /// Of these, states of a recovery that was cut.
+    pub in_recovery: u64,
+    /// Cuts, of all lives.
+    pub cuts: u64,
+    /// Runs that were recorded.
+    pub lives: u64,
+}
+
+impl Tally {
+    /// Both together.
+    pub fn add(&mut self, other: &Tally) {
+        self.points += other.points;
+        self.in_recovery += other.in_recovery;
+        self.cuts += other.cuts;
+        self.lives += other.lives;
+    }
+}
+
+/// How it is looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rules {
+    /// A wrong build.
+    pub mistake: Option<Mistake>,
+    /// Also holds, of some of the points, that copies are alike before long and that what was read once stays: true once
+    /// copies are evened out after a crash.
+    pub alike: bool,
+}
+
+/// Cuts the power in the scene of this name and seed, at most at so many points.
+pub fn scene(name: &str, seed: u64, most: u64, rules: Rules) -> Result<Tally, Failure> {
+    let Some(scene) = Scene::new(name, seed) else { return Ok(Tally::default()) };
+    let fail = |point: Point, why: String| Failure { scene: name.into(), seed, point, why };
+    let tape = caught(|| life::first(&scene, rules.mistake)).map_err(|why| fail(Point::default(), why))?;
+    let tally = Tally { lives: 1, ..Tally::default() };
+    let mut sweep = Sweep { scene: &scene, most, alike: rules.alike, tally, path: Vec::new() };
+    match sweep.cut(&tape) {
+        Ok(()) => Ok(sweep.tally),
+        Err(why) => Err(fail(Point(sweep.path), why)),
+    }
+}
+
+/// One point again.
+pub fn again(name: &str, seed: u64, point: &Point, rules: Rules) -> Result<(), String> {
+    let scene = Scene::new(name, seed).ok_or_else(|| format!("there is no scene '{name}'"))?;
+    let Rules { mistake, alike } = rules;
+    let mut tape = caught(|| life::first(&scene, mistake))?;
+    for (i, &(at, choice)) in point.0.iter().enumerate() {
+        let mut moment = Moment::first(&tape);
+        while moment.at < at && moment.advance().is_some() {}
+        let present = remains::leave(&mut moment, choice);
+        let mut reopener = Reopener::new(tape.boot, mistake);
+        caught(|| reopener.look(&moment, &present))?;
+        if alike {
+            caught(|| life::alike(&scene, &tape, &moment, &present))?;
+        }
+        if i + 1 < point.0.len() {
+            tape = caught(|| life::next(&scene, &tape, &moment, &present, life_seed(&scene, at, choice)))?;
+        }
+    }
+    Ok(())
+}
+
+/// The seed of the life after a cut.
+fn life_seed(scene: &Scene, at: usize, choice: u64) -> u64 {
+    scene.seed ^ (at as u64) << 20 ^ choice << 32
+}
+
+struct Sweep<'a> {
+    scene: &'a Scene,
+    most: u64,
+    alike: bool,
+    tally: Tally,
+    /// Where it is.
+    path: Vec<Cut>,
+}
+
+impl Sweep<'_> {
+    /// Cuts a life everywhere.
+    fn cut(&mut self, tape: &Tape) -> Result<(), String> {
+        let mut moment = Moment::first(tape);
+        let mut reopener = Reopener::new(tape.boot, tape.mistake);
+        let depth = self.path.len();
+        while let Some(step) = moment.advance() {
+            if step == Step::Nothing {
+                continue;
+            }
+            self.tally.cuts += 1;
+            for choice in choices(&moment, step, depth, self.scene.seed) {
+                if self.tally.points >= self.most {
+                    return Ok(());
+                }
+                self.path.push((moment.at, choice));
+                self.point(&mut moment, &mut reopener, choice)?;
+                self.path.pop();
+            }
+        }
+        Ok(())
+    }
+
+    fn point(&mut self, moment: &mut Moment<'_>, reopener: &mut Reopener, choice: u64) -> Result<(), String> {
+        let present = remains::leave(moment, choice);
+        self.tally.points += 1;
+        self.tally.in_recovery += u64::from(self.path.len() > 1);
+        caught(|| reopener.look(moment, &present))?;
+        if self.alike && self.tally.points.is_multiple_of(ALIKE_EVERY) {
+            caught(|| life::alike(self.scene, moment.tape(), moment, &present))?;
+        }
+        if self.tally.points.is_multiple_of(LIVES_EVERY[self.path.len() - 1]) {
+            let seed = life_seed(self.scene, moment.at, choice);
+            let next = caught(|| life::next(self.scene, moment.tape(), moment, &present, seed))?;
+            self.tally.lives += 1;
+            self.cut(&next)?;
+        }
+        moment.take_back();
+        Ok(())
+    }
+}
+
+/// Which states of a cut are looked at.
+fn choices(moment: &Moment<'_>, step: Step, depth: usize, seed: u64) -> Vec<u64> {
+    let whole = remains::whole(moment);
+    let mut rng = Rng::new(seed ^ (moment.at as u64) << 24 ^ depth as u64);
+    let mut all: Vec<u64> = match whole <= STATES[depth] {
+        true => (0..whole).collect(),
+        // Nothing, everything, and some of the rest.
+        false => [0, whole - 1].into_iter().chain((2..STATES[depth]).map(|_| rng.below(whole))).collect(),
+    };
+    all.retain(|&choice| !remains::is_old(moment, step, choice));
+    if !moment.open.is_empty() {
+        all.extend((0..DRAWN[depth]).map(|_| whole + rng.below(1 << 24)));
+    }
+    all
+}
+
+/// What panics is caught, and is a failure like another.
+fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        Err(text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string())).unwrap_or_default())
+    })
+}

@@ -1,0 +1,334 @@
+//! The pool is opened from what a cut left, and everything in it is held against what was promised.
+//!
+//! | looked at | how |
+//! |---|---|
+//! | it opens | [`Assembly`] and [`Engine`], as everywhere |
+//! | volumes, their sizes, the commit interval | in the pool that came of it |
+//! | blocks that were ever touched | read through the engine, and every copy of them on every member that counts |
+//! | blocks that were not | none of them is mapped with content |
+//!
+//! What the engine writes meanwhile is held back: a [life](super::life) of its own shows what becomes of that. Superblocks
+//! are read once for all states of a tape that have the same bytes there.
+
+use std::collections::HashMap;
+
+use braid_core::chunk::Column;
+use braid_core::meta::assembly::{Assembly, MetaRead, Step};
+use braid_core::meta::codec::crc32c;
+use braid_core::meta::superblock::{self, SLOTS, SUPERBLOCK_SIZE, SlotError, Superblock};
+use braid_core::profile::slice;
+use braid_core::request::{Content, Copy, DeviceOp, Dispatch, Input, NO_BUF, Op, Output, Request, Segment};
+use braid_core::units::{BLOCK, BufId, ClientId, Instant, IoId, UNIT, Uuid};
+use braid_core::volume::{Entry, Volume};
+use braid_core::{Engine, Pool};
+
+use super::mistake::Mistake;
+use super::moment::Moment;
+use super::promise::{Known, VolumePromise};
+use super::tape::Cell;
+use crate::checker::Checker;
+use crate::disk::{Block, SECTOR, SECTORS};
+
+/// Blocks of a superblock slot.
+const SLOT_BLOCKS: usize = (SUPERBLOCK_SIZE / BLOCK) as usize;
+/// Bytes that one read of the check asks for, at most.
+const READ_MAX: u64 = 4 * UNIT;
+
+/// See the module. What it keeps from state to state belongs to one tape.
+pub(crate) struct Reopener {
+    slots: HashMap<[Cell; SLOT_BLOCKS], Result<Superblock, SlotError>>,
+    mistake: Option<Mistake>,
+    boot: u8,
+    buffers: Vec<Vec<u64>>,
+    /// What a read of the check reads: volume, first block and blocks.
+    asked: Vec<(u32, u64, u64)>,
+}
+
+impl Reopener {
+    /// For states of a tape of this boot.
+    pub(crate) fn new(boot: u8, mistake: Option<Mistake>) -> Reopener {
+        let boot = if mistake == Some(Mistake::BootNotTold) { boot } else { boot + 1 };
+        Reopener { slots: HashMap::new(), mistake, boot, buffers: Vec::new(), asked: Vec::new() }
+    }
+
+    /// Opens and checks; what was wrong, as a sentence of a checker.
+    pub(crate) fn look(&mut self, state: &Moment<'_>, present: &[bool]) -> Result<(), String> {
+        let mut engine = self.open(state, present).map_err(|why| Checker::Tolerance.says(why))?;
+        let known = &*state.known;
+        check_volumes(engine.pool(), known)?;
+        check_copies(engine.pool(), state, known)?;
+        self.read(&mut engine, state, known)
+    }
+
+    fn open(&mut self, state: &Moment<'_>, present: &[bool]) -> Result<Engine, String> {
+        let boot = Uuid([self.boot; 16]);
+        let mut found = Vec::with_capacity(present.len());
+        for disk in (0..present.len()).filter(|&disk| present[disk]) {
+            let [a, b] = SLOTS.map(|at| self.slot(state, disk, at));
+            found.extend(self.newer(a, b));
+        }
+        let newest = found.iter().max_by_key(|sb| sb.generation).cloned();
+        let mut assembly = Assembly::new(found, boot)?;
+        for _ in 0..100 {
+            match assembly.step() {
+                Step::Failed(why) => return Err(why),
+                Step::Read(reads) => {
+                    for read in reads {
+                        let mut bytes = self.meta(state, &read);
+                        if let (Some(Mistake::OldLogCounts), Some(sb)) = (self.mistake, &newest) {
+                            renew_log(&mut bytes, sb);
+                        }
+                        assembly.supply(read, Ok(bytes));
+                    }
+                }
+                Step::Ready(opened) => {
+                    return Ok(Engine::new(*opened, Instant(0), boot, Uuid([0xa5; 16])));
+                }
+            }
+        }
+        Err("opening asks for more and more".into())
+    }
+
+    fn newer(
+        &self,
+        a: Result<Superblock, SlotError>,
+        b: Result<Superblock, SlotError>,
+    ) -> Result<Superblock, SlotError> {
+        match (self.mistake, a, b) {
+            (Some(Mistake::OlderSlotTaken), Ok(a), Ok(b)) => Ok(if a.generation < b.generation { a } else { b }),
+            (_, a, b) => superblock::newer(a, b),
+        }
+    }
+
+    fn slot(&mut self, state: &Moment<'_>, disk: usize, at: u64) -> Result<Superblock, SlotError> {
+        let cells: [Cell; SLOT_BLOCKS] = std::array::from_fn(|i| state.disks[disk][(at / BLOCK) as usize + i]);
+        let decode = || {
+            let mut bytes = Vec::with_capacity(SUPERBLOCK_SIZE as usize);
+            cells.iter().for_each(|&cell| push_bytes(&mut bytes, state.block(cell)));
+            Superblock::decode(&bytes)
+        };
+        match cells.iter().all(|&cell| state.is_lasting(cell)) {
+            true => self.slots.entry(cells).or_insert_with(decode).clone(),
+            false => decode(),
+        }
+    }
+
+    /// Records, as the disk has them.
+    fn meta(&self, state: &Moment<'_>, read: &MetaRead) -> Vec<u8> {
+        let first = (read.offset / BLOCK) as usize;
+        let cells = &state.disks[read.device.index() - 1][first..first + (read.len / BLOCK) as usize];
+        let mut bytes = Vec::with_capacity(read.len as usize);
+        for &cell in cells {
+            push_bytes(&mut bytes, state.block(cell));
+        }
+        bytes
+    }
+
+    /// Reads all that was ever touched through the engine.
+    fn read(&mut self, engine: &mut Engine, state: &Moment<'_>, known: &Known) -> Result<(), String> {
+        self.asked.clear();
+        for promise in &known.volumes {
+            if let Some(volume) = engine.pool().volume_named(&promise.name) {
+                self.ask(volume, promise);
+            }
+        }
+        for i in 0..self.asked.len() {
+            let (volume, first, blocks) = self.asked[i];
+            let request = Request {
+                tag: i as u64,
+                client: ClientId(0),
+                volume: braid_core::units::VolumeId(volume),
+                op: Op::Read,
+                offset: first * BLOCK,
+                len: blocks * BLOCK,
+                buf: BufId(i as u32),
+                content: Content::Unsaid,
+                no_merge: false,
+            };
+            engine.handle(Instant(0), Input::Submit(request));
+        }
+        self.serve(engine, state)?;
+        for (i, &(volume, first, blocks)) in self.asked.iter().enumerate() {
+            let volume = engine.pool().volume(braid_core::units::VolumeId(volume)).expect("it was just read");
+            let promise = known.volume(&volume.name).expect("it was asked for");
+            for block in 0..blocks {
+                let stamps = &self.buffers[i][block as usize * SECTORS..][..SECTORS];
+                check_block(promise, first + block, "", |sector| stamps[sector])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Plans reads of what was touched of a volume: runs of whole units.
+    fn ask(&mut self, volume: &Volume, promise: &VolumePromise) {
+        let end = volume.size / BLOCK;
+        let per_unit = UNIT / BLOCK;
+        for &(block, _) in promise.blocks.iter().filter(|(block, _)| *block < end) {
+            let (first, last) = (block / per_unit * per_unit, ((block / per_unit + 1) * per_unit).min(end));
+            match self.asked.last_mut() {
+                Some((id, from, count)) if *id == volume.id.0 && *from + *count >= last => {}
+                Some((id, from, count))
+                    if *id == volume.id.0 && *from + *count == first && (last - *from) * BLOCK <= READ_MAX =>
+                {
+                    *count = last - *from;
+                }
+                _ => self.asked.push((volume.id.0, first, last - first)),
+            }
+        }
+        while self.buffers.len() < self.asked.len() {
+            self.buffers.push(vec![0; (READ_MAX / SECTOR) as usize]);
+        }
+    }
+
+    /// Until all reads are answered.
+    fn serve(&mut self, engine: &mut Engine, state: &Moment<'_>) -> Result<(), String> {
+        let mut left = self.asked.len();
+        let mut reads: Vec<Dispatch> = Vec::new();
+        while left > 0 {
+            match engine.poll(Instant(0)) {
+                Output::Issue(dispatch) if dispatch.op == DeviceOp::Read => reads.push(dispatch),
+                Output::Copy(Copy::Zero(range)) => {
+                    let (from, len) = ((range.offset / 512) as usize, (range.len / 512) as usize);
+                    self.buffers[range.buf.0 as usize][from..from + len].fill(0);
+                }
+                Output::Reply(reply) => {
+                    left -= 1;
+                    if reply.result.is_err() {
+                        return Err(Checker::Tolerance.says(format_args!("after the cut {reply:?}")));
+                    }
+                }
+                // Its own checkpoint goes no further, and a scrub waits.
+                Output::Issue(_)
+                | Output::Copy(_)
+                | Output::Done { .. }
+                | Output::Event(_)
+                | Output::Compare { .. } => {}
+                Output::Idle { .. } => {
+                    let before = reads.len();
+                    for dispatch in std::mem::take(&mut reads) {
+                        if !self.fill(engine, state, dispatch) {
+                            reads.push(dispatch);
+                        }
+                    }
+                    if before == reads.len() {
+                        return Err(Checker::Drain.says(format_args!("{left} reads after the cut are never answered")));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes a read of ours; false when it is of something else.
+    fn fill(&mut self, engine: &mut Engine, state: &Moment<'_>, dispatch: Dispatch) -> bool {
+        let Dispatch { id, device, offset, .. } = dispatch;
+        let cells = &state.disks[device.index() - 1];
+        let mut at = offset / BLOCK;
+        for segment in engine.segments(id) {
+            let Segment::Payload(range) = segment else { return false };
+            if range.buf == NO_BUF || range.buf.0 as usize >= self.asked.len() {
+                return false;
+            }
+            let buffer = &mut self.buffers[range.buf.0 as usize];
+            for i in 0..u64::from(range.len) / BLOCK {
+                let block = state.block(cells[at as usize]);
+                let from = (u64::from(range.offset) / SECTOR) as usize + i as usize * SECTORS;
+                for (sector, stamp) in buffer[from..from + SECTORS].iter_mut().enumerate() {
+                    *stamp = block.stamp(sector);
+                }
+                at += 1;
+            }
+        }
+        engine.handle(Instant(0), Input::Complete { id: IoId(id.0), result: Ok(()) });
+        true
+    }
+}
+
+/// Volumes are those that were promised, and so long.
+fn check_volumes(pool: &Pool, known: &Known) -> Result<(), String> {
+    let content = |what: String| Err(Checker::Content.says(what));
+    for promise in &known.volumes {
+        let size = pool.volume_named(&promise.name).map(|v| v.size);
+        if !promise.sizes.contains(&size) {
+            return content(format!("volume {} has {size:?} bytes, not one of {:?}", promise.name, promise.sizes));
+        }
+    }
+    if let Some(stranger) = pool.volumes().find(|v| known.volume(&v.name).is_none()) {
+        return content(format!("there is a volume {:?} that nobody made", stranger.name));
+    }
+    let interval = Some(pool.properties.commit_interval_ms);
+    match known.commit_interval.is_empty() || known.commit_interval.contains(&interval) {
+        true => Ok(()),
+        false => content(format!("the commit interval is {interval:?}, not one of {:?}", known.commit_interval)),
+    }
+}
+
+/// Every copy of every block that is mapped, on members that count; what is promised and not mapped reads as zeros.
+fn check_copies(pool: &Pool, state: &Moment<'_>, known: &Known) -> Result<(), String> {
+    for volume in pool.volumes() {
+        let promise = known.volume(&volume.name).expect("just checked");
+        let end = volume.size / BLOCK;
+        for &(block, _) in promise.blocks.iter().filter(|(block, _)| *block < end) {
+            if volume.map.get(block * BLOCK / UNIT).written() >> (block % (UNIT / BLOCK)) & 1 == 0 {
+                check_block(promise, block, " of a hole", |_| 0)?;
+            }
+        }
+        for (unit, entry) in volume.map.entries() {
+            check_unit(pool, state, promise, unit, entry)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_unit(pool: &Pool, state: &Moment<'_>, promise: &VolumePromise, unit: u64, entry: Entry) -> Result<(), String> {
+    let chunk = pool.chunk(entry.chunk()).expect("the opening saw to that");
+    for i in (0..UNIT / BLOCK).filter(|i| entry.written() >> i & 1 == 1) {
+        let at = u64::from(entry.unit()) * UNIT + i * BLOCK;
+        let part = slice(chunk.profile, chunk.columns.len(), at, BLOCK);
+        let copies = &chunk.columns[part.first..part.first + part.copies];
+        for &Column { device, offset } in copies.iter().filter(|c| pool.is_online(c.device)) {
+            let place = (offset + part.offset) / BLOCK;
+            let block: &Block = state.block(state.disks[device.index() - 1][place as usize]);
+            check_block(promise, unit * (UNIT / BLOCK) + i, " of a copy", |sector| block.stamp(sector))
+                .map_err(|why| format!("{why} (device {device}, block {place})"))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_block(promise: &VolumePromise, block: u64, of: &str, stamp: impl Fn(usize) -> u64) -> Result<(), String> {
+    let allowed = promise.block(block);
+    match allowed.wrong(&stamp) {
+        None => Ok(()),
+        Some(sector) => Err(Checker::Content.says(format_args!(
+            "volume {} block {block} sector {sector}{of} is {:#x}, not one of {:x?}",
+            promise.name,
+            stamp(sector),
+            allowed.of(sector)
+        ))),
+    }
+}
+
+fn push_bytes(bytes: &mut Vec<u8>, block: &Block) {
+    match block {
+        Block::Bytes(record) => bytes.extend_from_slice(&record[..]),
+        Block::Stamps(stamps) if stamps.iter().all(|s| *s == 0) => bytes.resize(bytes.len() + BLOCK as usize, 0),
+        payload => bytes.extend_from_slice(&payload.bytes()),
+    }
+}
+
+/// Has every block of the ring look like one of this opening and lap.
+fn renew_log(ring: &mut [u8], sb: &Superblock) {
+    let blocks = u64::from(sb.log_blocks);
+    if ring.len() as u64 != blocks * BLOCK {
+        return;
+    }
+    for (i, block) in (0..).zip(ring.chunks_mut(BLOCK as usize)) {
+        let seq = sb.log_seq + (i + blocks - sb.log_seq % blocks) % blocks;
+        block[24..28].copy_from_slice(&sb.epoch.to_le_bytes());
+        block[28..36].copy_from_slice(&seq.to_le_bytes());
+        block[4..8].fill(0);
+        let crc = crc32c(block);
+        block[4..8].copy_from_slice(&crc.to_le_bytes());
+    }
+}
