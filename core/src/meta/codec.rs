@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn crc32c_of_any_length_and_with_a_gap_for_itself() {
-        let bytes: Vec<u8> = (0..100u32).map(|i| (i * i >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..100u32).map(|i| ((i * i) >> 3) as u8).collect();
         for len in 0..=bytes.len() {
             assert_eq!(crc32c(&bytes[..len]), slowly(&bytes[..len]), "{len} bytes");
         }

@@ -115,7 +115,8 @@ impl Scene {
         }
         let mut rng = Rng::new(seed ^ 0xc0de);
         let shape = |mib: &u64| {
-            let model = Model::shipped(*rng.pick(KINDS)).expect("it is there");
+            let kind: &str = rng.pick(KINDS);
+            let model = Model::shipped(kind).expect("it is there");
             Shape { size: mib * MIB, model, class: "ssd" }
         };
         let shapes: Vec<Shape> = sizes.iter().map(shape).collect();

@@ -120,7 +120,9 @@ impl Engine {
         }
         let slip = if owner == Owner::Flush { Slip::ClaimBeforeFlush } else { Slip::SuperblockBeforeFlush };
         if self.slips(slip) {
-            dirty.iter().filter_map(|&(id, _)| self.pool.device_mut(id)).for_each(|d| d.flushed = d.written);
+            for &(id, written) in &dirty {
+                self.pool.device_mut(id).expect("it is dirty").flushed = written;
+            }
             return 0;
         }
         for &(device, written) in &dirty {
