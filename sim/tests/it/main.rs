@@ -6,6 +6,7 @@ mod checkers;
 mod damage;
 mod faults;
 mod full;
+mod gaps;
 mod lab;
 mod live;
 mod queues;
