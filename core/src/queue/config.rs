@@ -170,7 +170,7 @@ impl Config {
         let published = matches!(scheduler, SchedulerName::BlkMq(_));
         Config {
             scheduler,
-            limits: QueueSettings::new(scheduler.generation(), rotational),
+            limits: QueueSettings::of_class(scheduler.generation(), rotational, class),
             queue_depth: blk_mq.queue_depth,
             nr_requests: blk_mq.nr_requests,
             budget: if scheduler == SchedulerName::Braid { BudgetName::Auto } else { BudgetName::Off },

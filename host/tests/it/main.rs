@@ -6,6 +6,7 @@ mod background;
 mod daemon;
 #[cfg(feature = "fuse")]
 mod fuse;
+mod gaps;
 mod nbd;
 mod pump;
 mod tools;

@@ -7,6 +7,7 @@ mod crash;
 mod damage;
 mod faults;
 mod full;
+mod gaps;
 mod lab;
 mod live;
 mod queues;

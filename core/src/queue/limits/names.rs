@@ -92,8 +92,7 @@ impl QueueSettings {
         let mut next = self.clone();
         match value.trim() {
             "" => {
-                let fresh = QueueSettings::new(self.generation, self.rotating);
-                let value = fresh.get(name).ok_or_else(|| unknown(name))?;
+                let value = self.fresh().get(name).ok_or_else(|| unknown(name))?;
                 next.put(name, &value)?;
             }
             value => next.put(name, value)?,
@@ -120,7 +119,7 @@ impl QueueSettings {
 
     /// All: name, value, and whether it is the default of this generation.
     pub fn list(&self) -> impl Iterator<Item = (&'static str, String, bool)> + '_ {
-        let fresh = QueueSettings::new(self.generation, self.rotating);
+        let fresh = self.fresh();
         NAMES.into_iter().filter_map(move |name| {
             let value = self.get(name)?;
             let is_default = fresh.get(name).as_ref() == Some(&value);

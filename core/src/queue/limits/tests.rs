@@ -91,6 +91,28 @@ fn under_braid_a_batch_becomes_one_command_up_to_the_largest_request() {
 }
 
 #[test]
+fn gaps_are_bridged_by_the_class_of_the_device() {
+    // class | rotating | braid's default
+    let rows = [
+        ("net", false, 16 * KIB),
+        ("net", true, 16 * KIB),
+        ("hdd", false, 8 * KIB),
+        ("nvme", true, 0),
+        ("ssd", false, 0),
+        ("archive", true, 8 * KIB),
+        ("archive", false, 0),
+    ];
+    for (class, rotating, expected) in rows {
+        let mut settings = QueueSettings::of_class(Generation::Braid, rotating, class);
+        assert_eq!(settings.read_gap_limit(), expected, "{class} {rotating}");
+        assert_eq!(QueueSettings::of_class(Generation::Pr11166, rotating, class).read_gap_limit(), 32 * KIB);
+        assert_eq!((settings.set("read_gap_limit", "1M"), settings.read_gap_limit()), (Ok(()), MIB));
+        assert_eq!((settings.set("read_gap_limit", ""), settings.read_gap_limit()), (Ok(()), expected), "as it was");
+        assert!(settings.list().all(|(_, _, is_default)| is_default), "{class} {rotating}");
+    }
+}
+
+#[test]
 fn each_mistake_has_its_sentence() {
     // name | value | part of the sentence
     let rows = [
