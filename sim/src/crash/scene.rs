@@ -115,7 +115,7 @@ impl Scene {
         }
         let mut rng = Rng::new(seed ^ 0xc0de);
         let shape = |mib: &u64| {
-            let kind: &str = rng.pick(KINDS);
+            let kind = rng.pick::<&str>(KINDS);
             let model = Model::shipped(kind).expect("it is there");
             Shape { size: mib * MIB, model, class: "ssd" }
         };
