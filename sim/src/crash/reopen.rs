@@ -10,7 +10,7 @@
 //! What the engine writes meanwhile is held back: a [life](super::life) of its own shows what becomes of that. Superblocks
 //! are read once for all states of a tape that have the same bytes there.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use braid_core::chunk::Column;
 use braid_core::meta::assembly::{Assembly, MetaRead, Step};
@@ -36,7 +36,7 @@ const READ_MAX: u64 = 4 * UNIT;
 
 /// See the module. What it keeps from state to state belongs to one tape.
 pub(crate) struct Reopener {
-    slots: HashMap<[Cell; SLOT_BLOCKS], Result<Superblock, SlotError>>,
+    slots: BTreeMap<[Cell; SLOT_BLOCKS], Result<Superblock, SlotError>>,
     mistake: Option<Mistake>,
     boot: u8,
     buffers: Vec<Vec<u64>>,
@@ -48,7 +48,7 @@ impl Reopener {
     /// For states of a tape of this boot.
     pub(crate) fn new(boot: u8, mistake: Option<Mistake>) -> Reopener {
         let boot = if mistake == Some(Mistake::BootNotTold) { boot } else { boot + 1 };
-        Reopener { slots: HashMap::new(), mistake, boot, buffers: Vec::new(), asked: Vec::new() }
+        Reopener { slots: BTreeMap::new(), mistake, boot, buffers: Vec::new(), asked: Vec::new() }
     }
 
     /// Opens and checks; what was wrong, as a sentence of a checker.

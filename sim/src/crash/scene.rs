@@ -13,18 +13,23 @@ use crate::rng::Rng;
 use crate::swarm::scenario::{Ask, Step, Verb};
 use crate::world::Shape;
 
-/// Members and profiles: name, sizes in MiB, profile of data, profile of metadata.
-type Cast = (&'static str, &'static [u64], Profile, Profile);
+/// Members and profiles, in words: name, sizes in MiB, profile of data, profile of metadata.
+type Cast = (&'static str, &'static [u64], &'static str, &'static str);
 
 const CASTS: [Cast; 7] = [
-    ("single", &[16], Profile::Single, Profile::Single),
-    ("dup", &[18], Profile::Dup, Profile::Dup),
-    ("raid0", &[16, 18], Profile::Raid0, Profile::Raid1),
-    ("raid1", &[16, 16], Profile::Raid1, Profile::Raid1),
-    ("raid1c3", &[16, 17, 18], Profile::Raid1c3, Profile::Raid1c3),
-    ("raid10", &[16, 16, 17, 18], Profile::Raid10, Profile::Raid1),
-    ("unlike", &[16, 24, 40], Profile::Raid1, Profile::Raid1),
+    ("single", &[16], "single", "single"),
+    ("dup", &[18], "dup", "dup"),
+    ("raid0", &[16, 18], "raid0", "raid1"),
+    ("raid1", &[16, 16], "raid1", "raid1"),
+    ("raid1c3", &[16, 17, 18], "raid1c3", "raid1c3"),
+    ("raid10", &[16, 16, 17, 18], "raid10", "raid1"),
+    ("unlike", &[16, 24, 40], "raid1", "raid1"),
 ];
+
+/// Whether a member may be missing.
+fn spares((.., data, _): &Cast) -> bool {
+    Profile::parse(data).is_some_and(|profile| profile.facts().tolerated_failures > 0)
+}
 
 /// What is going on when the power goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,10 +91,9 @@ pub(crate) struct Scene {
 
 /// Names of all scenes.
 pub fn names() -> Vec<String> {
-    let spared = |cast: &&Cast| cast.2.facts().tolerated_failures > 0;
     let mut names = Vec::new();
     for plot in Plot::ALL {
-        let casts = CASTS.iter().filter(|cast| plot != Plot::Degraded || spared(cast));
+        let casts = CASTS.iter().filter(|cast| plot != Plot::Degraded || spares(cast));
         names.extend(casts.map(|cast| format!("{}/{}", plot.name(), cast.0)));
     }
     names
@@ -109,10 +113,12 @@ impl Scene {
     pub(crate) fn new(name: &str, seed: u64) -> Option<Scene> {
         let (plot, cast) = name.split_once('/')?;
         let plot = Plot::ALL.into_iter().find(|p| p.name() == plot)?;
-        let &(_, sizes, data, metadata) = CASTS.iter().find(|c| c.0 == cast)?;
-        if plot == Plot::Degraded && data.facts().tolerated_failures == 0 {
+        let cast = CASTS.iter().find(|c| c.0 == cast)?;
+        if plot == Plot::Degraded && !spares(cast) {
             return None;
         }
+        let &(_, sizes, data, metadata) = cast;
+        let (data, metadata) = (Profile::parse(data)?, Profile::parse(metadata)?);
         let mut rng = Rng::new(seed ^ 0xc0de);
         let shape = |mib: &u64| {
             let kind = rng.pick::<&str>(KINDS);

@@ -27,7 +27,7 @@ fn every_wrong_build_is_found_and_its_point_fails_again_alone() {
         let rules = Rules { mistake: Some(mistake), alike: false };
         let is_likely = |name: &String| name.starts_with(mistake.shows_in());
         let names: Vec<String> = crash::names().into_iter().filter(is_likely).collect();
-        let runs = (0..10).flat_map(|seed| names.iter().map(move |name| (name, seed)));
+        let runs = (0..60).flat_map(|seed| names.iter().map(move |name| (name, seed)));
         let mut found = runs.filter_map(|(name, seed)| crash::scene(name, seed, POINTS, rules).err());
         // A point, not a run that failed by itself.
         let failure = found.find(|f| !f.point.0.is_empty());
