@@ -11,13 +11,15 @@
 //!   a read that leaves takes along the reads near it, free ones and runs (gaps)
 //! ```
 //!
-//! Nothing is sorted and nothing is walked: each step is a few look-ups. An I/O that touches nothing that waits or is in
+//! Nothing is walked, and only where gaps are bridged reads in the tables are kept in order of place: each step is a few
+//! look-ups. An I/O that touches nothing that waits or is in
 //! flight is [loose], in no table, until a neighbour comes: that is how a random load costs next to nothing. Classes
 //! that go by place have room for one of those, since theirs is a line by arrival.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use super::edges::{Edges, direction};
 use super::gaps::ByPlace;
 use super::loose::{Loose, Single};
 use super::{Counters, How};
@@ -25,7 +27,6 @@ use crate::queue::budget::Neighbours;
 use crate::queue::chains::{Chain, ChainId, Chains};
 use crate::queue::limits::LbaOrder;
 use crate::queue::merge::{Fit, Shape};
-use crate::queue::places::Places;
 use crate::queue::waiting::{Leaving, Waiting};
 use crate::request::DeviceOp;
 use crate::units::Instant;
@@ -51,12 +52,6 @@ pub(super) struct Lane {
     runs: BTreeMap<Key, ChainId>,
     /// Edges of this class's commands in flight, while the budget looks at them.
     flying: Neighbours,
-}
-
-#[derive(Default)]
-struct Edges {
-    starts: Places,
-    ends: Places,
 }
 
 impl Lane {
@@ -399,36 +394,6 @@ impl Lane {
     }
 }
 
-impl Edges {
-    fn insert(&mut self, id: ChainId, shape: &Shape) {
-        self.starts.insert(shape.offset, id);
-        self.ends.insert(shape.end(), id);
-    }
-
-    /// Must be asked before the request changes.
-    fn remove(&mut self, id: ChainId, shape: &Shape) {
-        self.starts.remove(shape.offset, id);
-        self.ends.remove(shape.end(), id);
-    }
-
-    /// The request was as `before`, and is as `after`.
-    fn change(&mut self, id: ChainId, before: &Shape, after: &Shape) {
-        if before.offset != after.offset {
-            self.starts.remove(before.offset, id);
-            self.starts.insert(after.offset, id);
-        }
-        if before.end() != after.end() {
-            self.ends.remove(before.end(), id);
-            self.ends.insert(after.end(), id);
-        }
-    }
-
-    fn clear(&mut self) {
-        self.starts.clear();
-        self.ends.clear();
-    }
-}
-
 impl How {
     /// It continues a command in flight, and more may join it.
     fn grows(&self, flying: &Neighbours, shape: &Shape) -> bool {
@@ -456,12 +421,4 @@ impl How {
 /// When the oldest I/O of a request arrived, and the order of creation.
 fn by_age(chain: &Chain) -> Key {
     (chain.arrived.0, 0, chain.seq)
-}
-
-fn direction(op: DeviceOp) -> Option<usize> {
-    match op {
-        DeviceOp::Read => Some(0),
-        DeviceOp::Write { .. } => Some(1),
-        DeviceOp::Flush | DeviceOp::Discard | DeviceOp::WriteZeroes => None,
-    }
 }

@@ -40,6 +40,7 @@
 //! [`take_all`](BraidQueue::take_all). Once the tables have grown, nothing is allocated but nodes of ordered maps.
 //! An I/O of a client that touches nothing is in none of them.
 
+mod edges;
 mod gaps;
 mod lane;
 mod loose;
