@@ -130,6 +130,8 @@ pub struct DeviceCounters {
     pub read_errors: u64,
     /// Write, flush and discard commands that failed; likewise.
     pub write_errors: u64,
+    /// Blocks that were written anew since they could not be read, or were not what the other copies hold.
+    pub repaired: u64,
     /// Reads that the pool's policy chose this device for.
     pub chosen: u64,
 }

@@ -342,6 +342,21 @@ pub enum Event {
         /// First byte on it.
         device_offset: u64,
     },
+    /// Blocks of a copy could not be read, or were not what the other copies hold, and were written anew.
+    Repaired {
+        /// Whose.
+        volume: Option<VolumeId>,
+        /// Its name.
+        name: alloc::string::String,
+        /// First byte within the volume.
+        offset: u64,
+        /// Bytes, whole blocks.
+        len: u64,
+        /// The device.
+        device: DeviceId,
+        /// First byte on it.
+        device_offset: u64,
+    },
     /// A scrub reports no more places one by one; they are only counted.
     ScrubTellsNoMore,
     /// A scrub has read everything.
@@ -354,6 +369,8 @@ pub enum Event {
         unread: u64,
         /// Blocks of the pool's own records that checkpoints came between at every look.
         undecided: u64,
+        /// Blocks of copies that were written anew.
+        repaired: u64,
     },
 }
 

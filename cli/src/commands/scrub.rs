@@ -199,6 +199,14 @@ fn found(info: &ScrubInfo) -> String {
     }
 }
 
+/// What was made of it, in a clause of its own.
+fn repaired(info: &ScrubInfo) -> String {
+    match info.repaired {
+        0 => String::new(),
+        n => format!(", {} of copies written anew", blocks(n)),
+    }
+}
+
 /// `850 ms`, `12 s`, `4 min`, `3 h 10 min`, `5 d`.
 fn duration(ns: u64) -> String {
     match ns / 1_000_000_000 {
@@ -222,7 +230,7 @@ pub(crate) fn scan(info: &ScrubInfo) -> String {
             "scrub finished at {ended}: {} read in {}, {}",
             size::long(info.done_bytes.saturating_sub(info.unread_bytes)),
             duration(info.running_ns),
-            found(info)
+            found(info) + &repaired(info)
         ),
         _ => return "none requested".into(),
     };
@@ -257,7 +265,7 @@ fn report(info: &ScrubInfo) -> String {
     }
     if info.differences + info.read_errors > 0 {
         let _ =
-            writeln!(out, "action: nothing was repaired; every place is in: braid events {}", printable(&info.pool));
+            writeln!(out, "action: every place, and whether it was repaired, is in: braid events {}", printable(&info.pool));
     }
     out
 }

@@ -1,6 +1,6 @@
 //! A request at the door: admitted or refused on its way in, answered and counted on its way out.
 
-use super::{Active, Engine, Phase, Waiter, data, scrub};
+use super::{Active, Engine, Phase, Waiter, data, mend};
 use crate::request::{Copy, NO_BUF, Op, Output, Reply, Request, RequestError};
 use crate::units::VolumeId;
 
@@ -106,8 +106,8 @@ impl Engine {
         let mut granted = core::mem::take(&mut self.granted);
         self.locks.release(volume, start, end, token, &mut granted);
         for next in granted.drain(..) {
-            if next >= scrub::TOKENS {
-                self.scrub_granted(next);
+            if next >= mend::TOKENS {
+                self.mend_granted(next);
                 continue;
             }
             self.counters.parked.add(self.now.since(self.requests[next].waits_since));

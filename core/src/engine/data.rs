@@ -470,7 +470,7 @@ impl Engine {
         }
     }
 
-    fn entry(&self, volume: VolumeId, unit: u64) -> Entry {
+    pub(super) fn entry(&self, volume: VolumeId, unit: u64) -> Entry {
         self.pool.volume(volume).map_or(Entry::NONE, |v| v.map.get(unit))
     }
 

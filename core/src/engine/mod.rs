@@ -17,6 +17,7 @@
 //! | `control.rs` | commands of the operator, reports |
 //! | `plug.rs` | what a client holds back, in the laboratory |
 //! | `slip.rs` | what goes wrong on purpose, in the laboratory |
+//! | `mend/` | all copies of a unit made alike |
 //! | `scrub/` | not part of any: reading everything and comparing copies |
 
 mod admit;
@@ -24,6 +25,7 @@ mod commit;
 mod control;
 mod data;
 mod members;
+mod mend;
 mod plug;
 mod scrub;
 mod slip;
@@ -138,6 +140,8 @@ pub struct Engine {
     commit: commit::Commit,
     space: space::Space,
     scrub: scrub::Work,
+    mends: Slab<mend::Mend>,
+    wanted: mend::wanted::Wanted,
     /// The clock on the wall: at that moment it said so many seconds since 1970.
     wall: (Instant, u64),
 
@@ -175,6 +179,8 @@ impl Engine {
             commit: commit::Commit::new(superblock, pages, root),
             space: space::Space::default(),
             scrub: scrub::Work::default(),
+            mends: Slab::default(),
+            wanted: mend::wanted::Wanted::default(),
             wall: (now, 0),
             counters: Counters::default(),
             next_scratch: u32::MAX - 1,
@@ -212,6 +218,7 @@ impl Engine {
                 Ok((done, Due::Checkpoint)) => self.join_checkpoint(Waiter::Control { tag, done }),
                 Err(error) => self.outputs.push_back(Output::Done { tag, result: Err(error) }),
             },
+            Input::Compared { tag, equal } if tag & mend::TAG != 0 => self.mend_compared(tag, equal),
             Input::Compared { tag, equal } => self.scrub_compared(tag, equal),
             Input::Clock { unix_s } => self.wall = (self.now, unix_s),
             Input::Tick => {}
@@ -238,6 +245,9 @@ impl Engine {
             self.drive_commit();
             let came_back = self.dispatch();
             if self.outputs.is_empty() && !came_back {
+                if self.mend_wanted() {
+                    continue;
+                }
                 // Last, so that clients' commands are on their way while it looks for work.
                 match self.scrub_turn() {
                     scrub::Turn::Moved => {}
@@ -306,7 +316,7 @@ impl Engine {
         self.requests.len()
     }
 
-    /// Ranges of volumes that are held now, by clients and by a scrub.
+    /// Ranges of volumes that are held now, by clients and by mends.
     pub fn locked(&self) -> usize {
         self.locks.held_count()
     }
@@ -499,7 +509,12 @@ impl Engine {
         match io.owner {
             Owner::Read(id) | Owner::Edge(id) if io.op == DeviceOp::Read => match result {
                 Ok(()) => self.count_down(id),
-                Err(_) => self.read_elsewhere(id, io),
+                Err(error) => {
+                    if error != IoError::Gone {
+                        self.want_mend(id, &io);
+                    }
+                    self.read_elsewhere(id, io);
+                }
             },
             Owner::Read(id) | Owner::Write(id) | Owner::Edge(id) => {
                 if let Err(error) = result {
@@ -513,7 +528,7 @@ impl Engine {
             Owner::Flush | Owner::CheckpointFlush => self.device_flushed(&io, result),
             Owner::Discard(chunk) => self.chunk_discarded(chunk),
             Owner::Scrub(piece) => self.scrub_read(piece, &io, result),
-            Owner::Recheck(piece) => self.scrub_reread(piece, &io, result),
+            Owner::Mend(id) | Owner::Restore(id) => self.mend_io_done(id, &io, result),
         }
     }
 

@@ -144,6 +144,7 @@ fn a_scrub() {
         differences: 1,
         read_errors: 0,
         undecided: 0,
+        repaired: 1,
         found: [(DeviceId(2), Found { differences: 1, read_errors: 0 })].into(),
         places: [(DeviceId(1), place(257, 4096)), (DeviceId(2), place(1281, 17))].into(),
     };

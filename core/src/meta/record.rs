@@ -343,7 +343,7 @@ fn decode_device(r: &mut Reader<'_>) -> Result<Device, Malformed> {
 fn encode_scrub(w: &mut Writer, scrub: &Scrub) {
     w.u8(scrub.state as u8).u64(scrub.started).u64(scrub.ended).u64(scrub.ran_ms).u32(scrub.end);
     w.u64(scrub.done).u64(scrub.total).u64(scrub.unread).u64(scrub.differences).u64(scrub.read_errors);
-    w.u64(scrub.undecided);
+    w.u64(scrub.undecided).u64(scrub.repaired);
     w.u16(scrub.found.len().min(FOUND_MAX) as u16);
     for (device, found) in scrub.found.iter().take(FOUND_MAX) {
         w.u16(device.0 as u16).u64(found.differences).u64(found.read_errors);
@@ -361,7 +361,7 @@ fn decode_scrub(r: &mut Reader<'_>) -> Result<Scrub, Malformed> {
         Scrub { state, started: r.u64()?, ended: r.u64()?, ran_ms: r.u64()?, end: r.u32()?, ..Scrub::default() };
     (scrub.done, scrub.total, scrub.unread) = (r.u64()?, r.u64()?, r.u64()?);
     (scrub.differences, scrub.read_errors) = (r.u64()?, r.u64()?);
-    scrub.undecided = r.u64()?;
+    (scrub.undecided, scrub.repaired) = (r.u64()?, r.u64()?);
     let count = usize::from(r.u16()?);
     check(scrub.end <= CHUNKS_MAX && count <= FOUND_MAX)?;
     for _ in 0..count {

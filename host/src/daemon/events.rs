@@ -116,6 +116,7 @@ impl Narrator {
         Some(match *event {
             Event::ScrubDifference { .. }
             | Event::ScrubReadError { .. }
+            | Event::Repaired { .. }
             | Event::ScrubTellsNoMore
             | Event::ScrubFinished { .. } => return super::scrub::sentence(event, |id| self.device(id)),
             Event::Spill { chunk, kind, bytes } => (

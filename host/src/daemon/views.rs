@@ -246,6 +246,7 @@ fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus 
         allocated_bytes: allocated(d),
         read_errors: d.io.read_errors,
         write_errors: d.io.write_errors,
+        repaired: d.io.repaired,
         slow_ios: d.io.slow,
         read_latency_ns: d.read_latency_ns,
         note,

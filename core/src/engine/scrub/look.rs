@@ -229,9 +229,6 @@ impl Engine {
 
     /// The answer to one question.
     pub(in crate::engine) fn scrub_compared(&mut self, tag: u64, equal: bool) {
-        if tag & super::AGAIN != 0 {
-            return self.compared_again(tag, equal);
-        }
         let (id, unit) = ((tag >> 8) as u32, tag & 0xff);
         let piece = &mut self.scrub.pieces[id];
         piece.doubts |= u16::from(!equal) << unit;

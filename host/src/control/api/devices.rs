@@ -45,6 +45,9 @@ pub struct DeviceStatus {
     pub read_errors: u64,
     /// Failed writes, flushes and discards.
     pub write_errors: u64,
+    /// Blocks of 4 KiB that were written anew since the pool was opened: they could not be read, or were wrong.
+    #[serde(default)]
+    pub repaired: u64,
     /// Reads and writes since the pool was opened that took longer than 1 s on a rotating member, 100 ms on another,
     /// waiting in the member's line included.
     pub slow_ios: u64,
