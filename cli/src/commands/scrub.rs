@@ -264,8 +264,11 @@ fn report(info: &ScrubInfo) -> String {
         );
     }
     if info.differences + info.read_errors > 0 {
-        let _ =
-            writeln!(out, "action: every place, and whether it was repaired, is in: braid events {}", printable(&info.pool));
+        let _ = writeln!(
+            out,
+            "action: every place, and whether it was repaired, is in: braid events {}",
+            printable(&info.pool)
+        );
     }
     out
 }

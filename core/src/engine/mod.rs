@@ -508,13 +508,13 @@ impl Engine {
     fn retire(&mut self, io: Io, result: Result<(), IoError>) {
         match io.owner {
             Owner::Read(id) | Owner::Edge(id) if io.op == DeviceOp::Read => match result {
-                Ok(()) => self.count_down(id),
-                Err(error) => {
-                    if error != IoError::Gone {
+                Ok(()) => {
+                    if io.set.is_second_try() {
                         self.want_mend(id, &io);
                     }
-                    self.read_elsewhere(id, io);
+                    self.count_down(id);
                 }
+                Err(_) => self.read_elsewhere(id, io),
             },
             Owner::Read(id) | Owner::Write(id) | Owner::Edge(id) => {
                 if let Err(error) = result {

@@ -65,7 +65,9 @@ impl Owner {
             Owner::Page => Class::AsyncWrite,
             Owner::Discard(_) => Class::Trim,
             Owner::Scrub(_) => Class::Scrub,
-            Owner::Restore(_) => Class::Rebuild,
+            // Under a lock that a client may wait for: not of a class that settings can bring to a stand.
+            Owner::Restore(_) if op == DeviceOp::Read => Class::AsyncRead,
+            Owner::Restore(_) => Class::AsyncWrite,
         }
     }
 }
@@ -152,10 +154,17 @@ pub(crate) struct CopySet {
     pub(crate) first: u16,
     /// Which copy this I/O goes to.
     pub(crate) copy: u8,
-    /// One bit a copy.
+    /// One bit a copy, of at most four.
     pub(crate) tried: u8,
     /// Byte within the column.
     pub(crate) offset: u64,
+}
+
+impl CopySet {
+    /// Another copy failed it before.
+    pub(crate) fn is_second_try(&self) -> bool {
+        (self.tried & 0xf).count_ones() > 1
+    }
 }
 
 #[cfg(test)]

@@ -155,13 +155,8 @@ fn what_cannot_be_read_is_told_block_by_block() {
         let (volume, offset) = (Some(v), 5 * MIB + 7 * BLOCK);
         let name = "v".into();
         let error = Event::ScrubReadError { volume, name, offset, len: 2 * BLOCK, device, device_offset: at };
-        let finished = |repaired| Event::ScrubFinished {
-            differences: 0,
-            read_errors: 2,
-            unread: 0,
-            undecided: 0,
-            repaired,
-        };
+        let finished =
+            |repaired| Event::ScrubFinished { differences: 0, read_errors: 2, unread: 0, undecided: 0, repaired };
         let expected = match profile {
             Profile::Raid0 => vec![error, finished(0)],
             _ => {

@@ -10,8 +10,8 @@
 //! | a scrub | its first look doubts a unit |
 //! | a read | one copy failed it, another served it |
 //!
-//! Content of a volume is read under the range lock of its unit. What a client may wait for is of the classes of clients,
-//! the rest of class rebuild. Pages of the pool are never written in place, so they need no lock: a look at them counts
+//! Content of a volume is read under the range lock of its unit. What a client waits for is of the classes of clients, the
+//! rest of the asynchronous ones: a writer may wait for the lock, so no class that settings can bring to a stand. Pages of the pool are never written in place, so they need no lock: a look at them counts
 //! when no checkpoint was under way from its beginning to its end, and they are not written here.
 
 pub(super) mod judge;
@@ -236,7 +236,8 @@ impl Engine {
             }
         } else if result.is_err() {
             let here = |c: &Column| c.device == io.device && (io.offset - mend.offset).wrapping_sub(c.offset) < UNIT;
-            let copy = mend.columns.iter().position(|c| c.as_ref().is_some_and(here)).expect("it writes its own copies");
+            let copy =
+                mend.columns.iter().position(|c| c.as_ref().is_some_and(here)).expect("it writes its own copies");
             mend.failed[copy] |= bit;
         }
         mend.pending -= 1;

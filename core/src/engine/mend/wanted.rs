@@ -30,11 +30,11 @@ impl Wanted {
 }
 
 impl Engine {
-    /// A copy failed this part of a read: the units it covers are to be mended, if they have another copy.
+    /// This part of a read was served by a copy after another one failed it: the units it covers are to be mended. What
+    /// no copy can give is not asked for again.
     pub(in crate::engine) fn want_mend(&mut self, id: u32, io: &Io) {
         let request = &self.requests[id].request;
-        let copies = self.pool.chunk(io.set.chunk).map_or(0, |c| c.profile.facts().copies);
-        if !matches!(io.owner, Owner::Read(_)) || copies < 2 {
+        if !matches!(io.owner, Owner::Read(_)) {
             return;
         }
         let volume = request.volume;

@@ -296,7 +296,13 @@ impl Engine {
         let Scrub { differences, read_errors, unread, undecided, repaired, .. } = *scrub;
         self.save_scrub();
         self.scrub.since = None;
-        self.outputs.push_back(Output::Event(Event::ScrubFinished { differences, read_errors, unread, undecided, repaired }));
+        self.outputs.push_back(Output::Event(Event::ScrubFinished {
+            differences,
+            read_errors,
+            unread,
+            undecided,
+            repaired,
+        }));
     }
 
     /// Seconds since 1970; 0 when nobody told.
