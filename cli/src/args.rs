@@ -121,6 +121,10 @@ pub(crate) enum Command {
     Set(SetArgs),
     /// Read every copy of everything and compare: start, status, pause, resume, cancel, limit
     Scrub(ScrubArgs),
+    /// Use a member again that was away or given up: what it missed is caught up
+    Online(OnlineArgs),
+    /// Use a member no more, until it is asked for or the pool is opened again
+    Offline(OfflineArgs),
     /// Wait until what a pool does in the background is done
     Wait(WaitArgs),
     /// Give properties their defaults back
@@ -370,6 +374,24 @@ pub(crate) struct ScrubArgs {
     /// Wait until it is done, with a bar on a terminal
     #[arg(short = 'w', long, short_alias = 'B')]
     pub(crate) wait: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OnlineArgs {
+    /// The pool
+    pub(crate) pool: String,
+    /// The member: id, path, last part of the path, or uuid
+    pub(crate) device: String,
+    /// Where it is now; without, it is looked for
+    pub(crate) path: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OfflineArgs {
+    /// The pool
+    pub(crate) pool: String,
+    /// The member: id, path, last part of the path, or uuid
+    pub(crate) device: String,
 }
 
 /// What a pool can do in the background.

@@ -25,8 +25,6 @@ const NOT_YET: &[(&str, &str)] = &[
     ("inspect-internal", "looking into a pool's records"),
     ("jobs", "long jobs"),
     ("label", "labelling devices"),
-    ("offline", "taking a device out of service"),
-    ("online", "bringing a device back"),
     ("rebuild", "rebuilding"),
     ("remove", "removing a device"),
     ("rename", "renaming a pool"),

@@ -238,6 +238,8 @@ fn encode_command<'a>(w: &'a mut Writer, command: &Command) -> &'a mut Writer {
         Command::ScrubPause => w.u8(11),
         Command::ScrubResume => w.u8(12),
         Command::ScrubCancel => w.u8(13),
+        Command::OnlineDevice { device } => w.u8(16).u32(device.0),
+        Command::OfflineDevice { device } => w.u8(17).u32(device.0),
     }
 }
 
@@ -260,6 +262,8 @@ fn decode_command(r: &mut Reader<'_>) -> Result<Command, Malformed> {
         11 => Command::ScrubPause,
         12 => Command::ScrubResume,
         13 => Command::ScrubCancel,
+        16 => Command::OnlineDevice { device: DeviceId(r.u32()?) },
+        17 => Command::OfflineDevice { device: DeviceId(r.u32()?) },
         _ => return Err(Malformed),
     })
 }
@@ -300,6 +304,8 @@ mod tests {
             control(Command::DestroyVolume { volume }),
             control(Command::Set { name, value }),
             control(Command::SetDevice { device: DeviceId(1), name: "n".into(), value: "v".into() }),
+            control(Command::OnlineDevice { device: DeviceId(1) }),
+            control(Command::OfflineDevice { device: DeviceId(1) }),
             Entry::End(1, 2),
         ];
         let simple = [Command::Checkpoint, Command::Close, Command::ScrubStart, Command::ScrubPause];

@@ -6,6 +6,7 @@
 mod place;
 mod totals;
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,10 +14,11 @@ use alloc::vec::Vec;
 use crate::ChunkType;
 use crate::allocator;
 use crate::chunk::Chunk;
-use crate::device::{Device, DeviceState, RESERVED, Used};
+use crate::device::{Device, RESERVED, Used};
 use crate::meta::record::Record;
 use crate::profile::Profile;
 use crate::properties::Properties;
+use crate::regions::{Region, Regions};
 use crate::report::VolumeCounters;
 use crate::scrub::{Scrub, State};
 use crate::sparse::Sparse;
@@ -36,6 +38,10 @@ pub struct Pool {
     pub properties: Properties,
     /// The last scrub. While one runs its place and sums move without a record; the engine writes one now and then.
     pub scrub: Scrub,
+    /// Where a write may be under way: copies may differ.
+    pub(crate) intent: Regions,
+    /// By member, what it missed; never an empty set.
+    pub(crate) stale: BTreeMap<DeviceId, Regions>,
     devices: Vec<Option<Device>>,
     /// Where the next chunk of each type would go, as far as it is known.
     next_places: [Option<allocator::Index>; 3],
@@ -66,6 +72,8 @@ impl Pool {
             profiles: [Profile::Single; 3],
             properties: Properties::default(),
             scrub: Scrub::default(),
+            intent: Regions::default(),
+            stale: BTreeMap::new(),
             devices: Vec::new(),
             next_places: [None, None, None],
             totals: Totals::default(),
@@ -123,7 +131,12 @@ impl Pool {
 
     /// Whether a member can be read and written.
     pub fn is_online(&self, id: DeviceId) -> bool {
-        self.device(id).is_some_and(|d| d.state == DeviceState::Online)
+        self.device(id).is_some_and(|d| d.state.is_used())
+    }
+
+    /// Whether a member missed something in this region.
+    pub fn is_stale(&self, id: DeviceId, region: Region) -> bool {
+        !self.stale.is_empty() && self.stale.get(&id).is_some_and(|set| set.contains(region))
     }
 
     /// What is, as it would be said anew.
@@ -142,6 +155,11 @@ impl Pool {
         records.extend(set.map(|(name, value, _)| Record::Property { name: name.into(), value }));
         if self.scrub.state != State::None {
             records.push(Record::Scrub(self.scrub.clone().into()));
+        }
+        records.extend(self.intent.words().map(|((volume, word), bits)| Record::Intent { volume, word, bits }));
+        for (&device, regions) in &self.stale {
+            let record = |((volume, word), bits)| Record::Stale { device, volume, word, bits };
+            records.extend(regions.words().map(record));
         }
         records
     }
@@ -225,6 +243,9 @@ impl Pool {
                 if self.volumes.take(id.index()).is_none() {
                     return Err(Contradiction(format!("volume {id} goes but was not there")));
                 }
+                self.intent.remove_volume(id);
+                self.stale.values_mut().for_each(|regions| regions.remove_volume(id));
+                self.stale.retain(|_, regions| !regions.is_empty());
             }
             Record::Property { name, value } => {
                 // A property of a later version is not a reason to refuse a pool.
@@ -235,6 +256,7 @@ impl Pool {
                     device.used = core::mem::take(&mut old.used);
                     device.counters = old.counters;
                     (device.written, device.flushed) = (old.written, old.flushed);
+                    (device.faults, device.is_behind) = (old.faults, old.is_behind);
                 }
                 self.members_changed();
                 put(&mut self.devices, device.id.index(), *device);
@@ -254,6 +276,18 @@ impl Pool {
                 None => return Err(Contradiction(format!("a leaf of volume {volume}, which does not exist"))),
             },
             Record::Scrub(scrub) => self.scrub = *scrub,
+            // Of a volume that a power cut took back, or that is gone, it says nothing.
+            Record::Intent { volume, word, bits } if self.volume(volume).is_some() => {
+                self.intent.set_word((volume, word), self.intent.word((volume, word)) | bits);
+            }
+            Record::Intent { .. } => {}
+            Record::Stale { device, volume, word, bits } => {
+                let known = self.volume(volume).is_some() && self.device(device).is_some();
+                if known {
+                    self.stale.entry(device).or_default().set_word((volume, word), bits);
+                    self.stale.retain(|_, regions| !regions.is_empty());
+                }
+            }
             Record::LeafPage { .. } => {} // its page has to be read first: see `assembly`
         }
         Ok(())
@@ -286,6 +320,11 @@ impl Pool {
     pub fn chunks_on(&self, device: DeviceId) -> impl Iterator<Item = &Chunk> {
         let used = self.device(device).map(|device| device.used.values()).into_iter().flatten();
         used.filter_map(|used| self.chunk(used.chunk))
+    }
+
+    /// Some volume content has more than one copy.
+    pub(crate) fn has_copies(&self) -> bool {
+        self.totals.mirrored > 0
     }
 
     /// Candidates of each chunk that can still be read: false when some content has no copy left.

@@ -43,6 +43,28 @@ pub struct PoolReport {
     pub generation: u64,
     /// The last scrub.
     pub scrub: ScrubReport,
+    /// Where copies may differ.
+    pub resync: ResyncReport,
+}
+
+/// What a member missed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StaleReport {
+    /// Regions of 4 MiB that it is behind in.
+    pub regions: u64,
+    /// Units of 64 KiB that were mended for members that were behind, all of them, since the pool was opened.
+    pub units_done: u64,
+}
+
+/// Write intent, and what a crash left of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResyncReport {
+    /// Regions of 4 MiB that are marked as being written.
+    pub dirty_regions: u64,
+    /// Regions of them whose copies are still to be compared, after a crash or a write that failed.
+    pub regions_left: u64,
+    /// Units of 64 KiB that were compared and made alike since the pool was opened.
+    pub units_done: u64,
 }
 
 /// The last scrub, as of now.
@@ -85,6 +107,8 @@ pub struct DeviceReport {
     pub read_latency_ns: u64,
     /// Its queue.
     pub queue: QueueReport,
+    /// What it missed.
+    pub stale: StaleReport,
 }
 
 /// The queue of one member.

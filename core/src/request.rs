@@ -302,6 +302,18 @@ pub enum Event {
         /// Why.
         error: IoError,
     },
+    /// A device answers, but missed something: it is read where it is up to date, and caught up.
+    DeviceSuspect {
+        /// The device.
+        device: DeviceId,
+        /// Why.
+        error: IoError,
+    },
+    /// A device is there and up to date again.
+    DeviceOnline {
+        /// The device.
+        device: DeviceId,
+    },
     /// What is set for the queue of a device means nothing in this version: it goes by the defaults of its medium.
     QueueOnDefaults {
         /// The device.

@@ -9,8 +9,8 @@
 //!   power cut       any version since the last durable one, or anything that was on its way
 //! ```
 //!
-//! A sector that a crash left undecided stays so until it is written again: mirrors may differ there, and reads may
-//! see one or the other. What this does not see: order between sectors (a later unflushed write may survive an earlier
+//! A sector that a crash left undecided is decided by the first read of it: whatever copy it came from, every later read sees
+//! the same. As long as nothing was flushed since, a power cut may undo that too. What this does not see: order between sectors (a later unflushed write may survive an earlier
 //! one), bytes within a sector, and content that nobody reads. Sectors that a misdirected write spoilt may be wrong in that
 //! one way until they are written again: without checksums nobody can know better.
 
@@ -53,6 +53,13 @@ impl Cell {
         }
     }
 
+    /// Nobody has written since that moment, several values could be there, and this one is.
+    fn is_decided_by(&self, value: u64, since: u64) -> bool {
+        let last = self.last();
+        let is_calm = self.on_the_way.is_empty() && self.spoilt.is_empty() && last.seq <= since;
+        is_calm && last.values.len() > 1 && last.values.contains(&value)
+    }
+
     /// What may be seen besides the last version.
     fn pending(&self) -> impl Iterator<Item = u64> {
         self.on_the_way.iter().chain(&self.spoilt).map(|&(_, value)| value)
@@ -71,10 +78,10 @@ struct Volume {
 #[derive(Clone, Debug)]
 struct Reader {
     tag: u64,
-    volume: u32,
-    start: u64,
     /// When it was submitted.
     seq: u64,
+    volume: u32,
+    start: u64,
     /// By sector: what it may see.
     allowed: Vec<Vec<u64>>,
 }
@@ -242,13 +249,15 @@ impl Oracle {
             }
         };
         let allowed = (start..end).map(allowed).collect();
-        self.readers.push(Reader { tag, volume, start, seq: self.seq, allowed });
+        self.readers.push(Reader { tag, seq: self.seq, volume, start, allowed });
     }
 
     /// It is answered with these values, or failed.
     pub fn was_read(&mut self, tag: u64, values: Option<&[u64]>) -> Result<(), String> {
         let at = self.readers.iter().position(|r| r.tag == tag).expect("it was submitted");
         let reader = self.readers.swap_remove(at);
+        self.seq += 1;
+        let seq = self.seq;
         let (Some(values), Some(v)) = (values, self.volumes.get_mut(&reader.volume)) else { return Ok(()) };
         for (i, (&value, allowed)) in values.iter().zip(&reader.allowed).enumerate() {
             let sector = reader.start + i as u64;
@@ -259,10 +268,13 @@ impl Oracle {
                     "volume {volume} sector {sector} reads {value:#x}, not one of {allowed:x?}; versions {versions:x?}"
                 ));
             }
-            if self.pins
-                && let Some(cell) = v.cells.get_mut(&sector)
-            {
-                cell.pin(value, reader.seq);
+            if let Some(cell) = v.cells.get_mut(&sector) {
+                if self.pins {
+                    cell.pin(value, reader.seq);
+                } else if cell.is_decided_by(value, reader.seq) {
+                    cell.versions.push(Version { seq, values: vec![value] });
+                    v.undecided.insert(sector);
+                }
             }
         }
         Ok(())

@@ -116,9 +116,9 @@ pub struct World {
     next_tag: u64,
     wake: Option<u64>,
     boot: u8,
-    /// Blocks of devices whose last write failed, and those of them that the client believes written.
+    /// Blocks of devices whose last write failed, and those of them that the client believes written: since which request.
     failed: BTreeSet<(u32, u64)>,
-    stale: BTreeSet<(u32, u64)>,
+    stale: BTreeMap<(u32, u64), u64>,
     /// Blocks of devices that a misdirected write left wrong, once.
     spoilt: BTreeSet<(u32, u64)>,
     batch: Vec<Input>,
@@ -166,7 +166,7 @@ impl World {
             wake: None,
             boot: 1,
             failed: BTreeSet::new(),
-            stale: BTreeSet::new(),
+            stale: BTreeMap::new(),
             spoilt: BTreeSet::new(),
             batch: Vec::new(),
         }

@@ -26,6 +26,7 @@ impl Engine {
             trouble: None,
             epoch,
             forced: false,
+            intends: false,
             hole: false,
             scratch: [None; 2],
             arrived: self.now,
@@ -87,6 +88,7 @@ impl Engine {
             (_, error) => self.drop_reservations(id, error.is_some()),
         }
         let active = self.requests.remove(id);
+        self.stop_writing(&active);
         let Request { tag, op, volume, .. } = active.request;
         let result = active.error.map_or(Ok(()), Err);
         self.count_answer(&active);

@@ -72,6 +72,9 @@ impl Engine {
                 let outcome = self.change(true, Record::VolumeRemove(volume))?;
                 self.retire_units(entries);
                 self.orphan_pages(pages);
+                self.forget_marks(volume);
+                self.forget_doubts(volume);
+                self.forget_stale(volume);
                 Ok(outcome)
             }
             Command::Set { name, value } => {
@@ -87,6 +90,8 @@ impl Engine {
                 Ok((note.map_or(done, Done::Adjusted), due))
             }
             Command::SetDevice { device, name, value } => self.set_device(device, &name, &value),
+            Command::OnlineDevice { device } => self.online_device(device),
+            Command::OfflineDevice { device } => self.offline_device(device),
             Command::Checkpoint => Ok((Done::Changed, Due::Checkpoint)),
             Command::Close => {
                 self.close_scrub();
@@ -274,6 +279,7 @@ impl Engine {
             writable_metadata,
             generation: self.commit.generation(),
             scrub: self.scrub_report(),
+            resync: self.resync_report(),
         }
     }
 
@@ -300,6 +306,7 @@ impl Engine {
             in_flight: queue.in_flight(),
             read_latency_ns: view.latency.mean_ns(),
             queue: queue.report(self.now, &self.pool.properties.queue, &d.queue),
+            stale: self.stale_report(id),
         }
     }
 }

@@ -13,6 +13,8 @@
 //! | `data.rs` | reads, writes, and what a client can do to space |
 //! | `space.rs` | units and chunks: handing out, taking back |
 //! | `commit/` | log groups, flushes, checkpoints |
+//! | `intent.rs`, `resync.rs` | where a write may be under way; after a crash, copies made alike there |
+//! | `stale.rs`, `offline.rs` | what members missed, and how they catch up; members that come and go |
 //! | `members.rs` | what queues and read policy know of the members |
 //! | `control.rs` | commands of the operator, reports |
 //! | `plug.rs` | what a client holds back, in the laboratory |
@@ -24,12 +26,16 @@ mod admit;
 mod commit;
 mod control;
 mod data;
+mod intent;
 mod members;
 mod mend;
+mod offline;
 mod plug;
+mod resync;
 mod scrub;
 mod slip;
 mod space;
+mod stale;
 
 pub use admit::REQUESTS_MAX;
 use control::Due;
@@ -70,6 +76,8 @@ struct Active {
     epoch: u64,
     /// Its data was written with force unit access.
     forced: bool,
+    /// It writes to regions that are marked, and counts there.
+    intends: bool,
     /// Rare, and so not part of what is copied for every request.
     trouble: Option<Box<Trouble>>,
     /// Nothing of a read's range was ever written.
@@ -105,6 +113,8 @@ enum Phase {
 /// Who waits for the log or a flush.
 enum Waiter {
     Request(u32),
+    /// The checkpoint under way looks by itself.
+    Checkpoint,
     /// A first write without room.
     Starved(u32),
     Control {
@@ -142,6 +152,11 @@ pub struct Engine {
     scrub: scrub::Work,
     mends: Slab<mend::Mend>,
     wanted: mend::wanted::Wanted,
+    intent: intent::Intent,
+    resync: resync::Resync,
+    stale: stale::Stale,
+    /// Members that are not in use.
+    absent: usize,
     /// The clock on the wall: at that moment it said so many seconds since 1970.
     wall: (Instant, u64),
 
@@ -181,6 +196,10 @@ impl Engine {
             scrub: scrub::Work::default(),
             mends: Slab::default(),
             wanted: mend::wanted::Wanted::default(),
+            intent: intent::Intent::default(),
+            resync: resync::Resync::default(),
+            stale: stale::Stale::default(),
+            absent: 0,
             wall: (now, 0),
             counters: Counters::default(),
             next_scratch: u32::MAX - 1,
@@ -190,13 +209,16 @@ impl Engine {
         // The run before may have left writes that nothing flushed.
         for id in 0..engine.pool.device_ids_end() {
             if let Some(device) = engine.pool.device_mut(DeviceId(id as u32))
-                && device.state == DeviceState::Online
+                && device.state.is_used()
             {
                 device.written = 1;
                 engine.commit.dirty.insert(device.id);
             }
         }
         engine.find_open_chunks();
+        engine.adopt_marks();
+        engine.adopt_doubts();
+        engine.absent_missed_dirty();
         engine.start_checkpoint();
         engine
     }
@@ -245,7 +267,7 @@ impl Engine {
             self.drive_commit();
             let came_back = self.dispatch();
             if self.outputs.is_empty() && !came_back {
-                if self.mend_wanted() {
+                if self.resync_turn() | self.catch_up_turn() | self.mend_wanted() {
                     continue;
                 }
                 // Last, so that clients' commands are on their way while it looks for work.
@@ -253,7 +275,13 @@ impl Engine {
                     scrub::Turn::Moved => {}
                     scrub::Turn::Later => return Output::Idle { until: Some(self.now) },
                     scrub::Turn::Nothing => {
-                        let until = self.commit_deadline().into_iter().chain(self.wakes.next()).min();
+                        let until = self
+                            .commit_deadline()
+                            .into_iter()
+                            .chain(self.clean_deadline())
+                            .chain(self.catch_up_deadline())
+                            .chain(self.wakes.next())
+                            .min();
                         return Output::Idle { until };
                     }
                 }
@@ -323,7 +351,7 @@ impl Engine {
 
     /// Nothing is under way: no request, no I/O, no commit.
     pub fn is_quiet(&self) -> bool {
-        self.requests.len() == 0 && self.ios.len() == 0
+        self.requests.len() == 0 && self.ios.len() == 0 && self.mends.len() == 0
     }
 
     /// A scratch block of the host's.
@@ -461,7 +489,9 @@ impl Engine {
                 DeviceOp::Write { .. } => member.counters.write_ns += latency,
                 _ => {}
             }
-            if matches!(op, DeviceOp::Write { fua: false } | DeviceOp::WriteZeroes) {
+            // Whoever is not there any more has nothing to flush: what it may have got counts as missed.
+            let counts = member.state.is_used() || self.intent.is_off();
+            if counts && matches!(op, DeviceOp::Write { fua: false } | DeviceOp::WriteZeroes) {
                 if !member.is_dirty() {
                     self.commit.dirty.insert(device);
                 }
@@ -551,10 +581,8 @@ impl Engine {
             DeviceOp::Read => member.counters.read_errors += 1,
             _ => member.counters.write_errors += 1,
         }
-        if error == IoError::Gone && member.state == DeviceState::Online {
-            member.become_state(DeviceState::Missing);
-            self.outputs.push_back(Output::Event(Event::DeviceFailed { device, error }));
-            self.post_views();
+        if error == IoError::Gone {
+            self.member_went(device, error);
         }
     }
 
@@ -562,13 +590,15 @@ impl Engine {
     /// durable. (Answer first, and a crash could later take it for the good copy.)
     fn fail_device(&mut self, device: DeviceId, error: IoError) {
         let Some(member) = self.pool.device_mut(device) else { return };
-        if member.state == DeviceState::Failed {
+        if !member.state.may_become(DeviceState::Failed) {
             return;
         }
         member.become_state(DeviceState::Failed);
         let record = Record::Device(Box::new(member.clone()));
         let lsn = self.journal.append(&record);
         self.commit.failure_lsn = lsn + 1;
+        // It is behind in everything now, and nothing is noted any more.
+        self.pool.stale.remove(&device);
         self.outputs.push_back(Output::Event(Event::DeviceFailed { device, error }));
         self.post_views();
     }
@@ -584,6 +614,7 @@ impl Engine {
     /// What somebody waited for has happened, or never will.
     fn wake(&mut self, waiter: Waiter, fine: bool) {
         match waiter {
+            Waiter::Checkpoint => {}
             Waiter::Request(id) => {
                 if !fine {
                     self.requests[id].error = Some(RequestError::Io);

@@ -20,8 +20,10 @@ use super::{PAGE, codec::Malformed};
 use crate::chunk::Chunk;
 use crate::device::DeviceState;
 use crate::pool::Pool;
+use crate::profile::slice;
+use crate::regions::UNITS;
 use crate::request::IoError;
-use crate::units::{ChunkId, DeviceId, Uuid, VolumeId};
+use crate::units::{ChunkId, DeviceId, UNIT, Uuid, VolumeId};
 use crate::volume::{Entry, LEAF};
 
 /// Most copies of a page: raid1c4.
@@ -185,15 +187,20 @@ impl Assembly {
                 .map_err(|c| Stop::Because(c.0))?;
             volume.map.load_table(leaf, page, crc, table);
         }
-        let log = self.read_log(&rings);
+        let mut log = self.read_log(&rings);
         let keep = if self.same_boot { log.end } else { log.stable };
         let mut forgotten = 0;
-        for (lsn, record) in log.records {
+        for (lsn, record) in core::mem::take(&mut log.records) {
             match lsn {
                 _ if lsn < sb.first_lsn => {}
                 _ if lsn < keep => pool.apply(record).map_err(|c| Stop::Because(format!("its log holds {}", c.0)))?,
+                _ if matches!(record, Record::Intent { .. }) => log.marks.push(record),
                 _ => forgotten += 1,
             }
+        }
+        // They say that copies may differ, which is never wrong; and a write may have relied on any of them.
+        for mark in log.marks {
+            pool.apply(mark).map_err(|c| Stop::Because(c.0))?;
         }
         for chunk in &sb.system {
             let same = |c: &Chunk| (c.kind, &c.columns, c.stripe) == (chunk.kind, &chunk.columns, chunk.stripe);
@@ -211,18 +218,21 @@ impl Assembly {
             space.add(chunk, 0);
         }
         let (mut missing, mut apart) = (Vec::new(), Vec::new());
+        let stale: BTreeSet<DeviceId> = pool.stale.keys().copied().collect();
         for i in 0..pool.device_ids_end() {
             let id = DeviceId(i as u32);
             let Some(device) = pool.device_mut(id) else { continue };
-            if device.state == DeviceState::Missing {
-                device.state = DeviceState::Online;
+            // Who was away, or behind, is behind in what is noted.
+            if matches!(device.state, DeviceState::Missing | DeviceState::Suspect) {
+                let state = if stale.contains(&id) { DeviceState::Suspect } else { DeviceState::Online };
+                device.state = state;
             }
             if !self.present.contains(&id) {
                 missing.push(id);
-                if device.state == DeviceState::Online && self.apart.contains(&id) {
+                if device.state != DeviceState::Failed && self.apart.contains(&id) {
                     apart.push(format!("device {id} ({})", device.uuid));
                     device.state = DeviceState::Failed;
-                } else if device.state == DeviceState::Online {
+                } else if device.state != DeviceState::Failed {
                     device.state = DeviceState::Missing;
                 }
             }
@@ -230,6 +240,9 @@ impl Assembly {
         if self.behind.iter().any(|&id| pool.is_online(id)) {
             // Who was away and comes back lacks the leaves that were written meanwhile: the next checkpoint has them all.
             pool.volumes_mut().for_each(|volume| volume.map.touch_tables());
+        }
+        if let Some(why) = behind_everywhere(&pool) {
+            return Err(Stop::Because(why));
         }
         if let Some(chunk) = pool.chunks().find(|c| !pool.chunk_available(c)) {
             let gone = chunk.columns.iter().filter(|c| !pool.is_online(c.device));
@@ -387,13 +400,26 @@ impl Assembly {
         let sb = &self.superblock;
         let ring = u64::from(sb.log_blocks);
         let mut log = Log::empty(sb);
+        let mut has_gap = false;
         for seq in sb.log_seq..sb.log_seq.saturating_add(ring) {
             let at = (seq % ring * PAGE) as usize;
             let ours = |bytes: &&[u8]| {
-                let (head, records) = journal::open(bytes.get(at..at + PAGE as usize)?, sb.pool).ok()?;
+                let block = bytes.get(at..at + PAGE as usize)?;
+                if !journal::claims_to_be(block, sb.epoch, seq) {
+                    return None;
+                }
+                let (head, records) = journal::open(block, sb.pool).ok()?;
                 (head.epoch == sb.epoch && head.seq == seq).then_some((head, records))
             };
-            let Some((head, records)) = rings.iter().find_map(ours) else { break };
+            let Some((head, records)) = rings.iter().find_map(ours) else {
+                has_gap = true;
+                continue;
+            };
+            if has_gap {
+                // Behind a gap only marks count: they are forced one by one.
+                log.marks.extend(records.into_iter().filter(|record| matches!(record, Record::Intent { .. })));
+                continue;
+            }
             for (i, record) in records.into_iter().enumerate() {
                 log.records.push((head.first_lsn.saturating_add(i as u64), record));
             }
@@ -427,8 +453,36 @@ fn take_all(space: &mut PageSpace, mut pages: impl Iterator<Item = Page>) -> Res
     }
 }
 
+/// Some content whose only good copies are on members that are not there: in words, with the member that would be enough.
+fn behind_everywhere(pool: &Pool) -> Option<String> {
+    for (device, region) in pool.stale.iter().flat_map(|(&device, set)| set.iter().map(move |region| (device, region)))
+    {
+        let (volume, first) = (pool.volume(region.0)?, region.1 * UNITS);
+        for entry in (first..first + UNITS).map(|unit| volume.map.get(unit)).filter(|entry| entry.written() != 0) {
+            let Some(chunk) = pool.chunk(entry.chunk()) else { continue };
+            let part = slice(chunk.profile, chunk.columns.len(), u64::from(entry.unit()) * UNIT, UNIT);
+            let columns = chunk.columns.get(part.first..part.first + part.copies).unwrap_or_default();
+            let is_good = |id| !pool.is_stale(id, region);
+            if columns.iter().any(|c| pool.is_online(c.device) && is_good(c.device)) {
+                continue;
+            }
+            let absent = columns.iter().filter(|c| is_good(c.device)).filter_map(|c| pool.device(c.device));
+            let names: Vec<String> =
+                absent.map(|d| format!("device {} (last seen at {}, {})", d.id, d.path, d.uuid)).collect();
+            return Some(format!(
+                "device {device} missed writes to volume {:?} that only {} has; connect that and import again",
+                volume.name,
+                names.join(" or ")
+            ));
+        }
+    }
+    None
+}
+
 struct Log {
     records: Vec<(Lsn, Record)>,
+    /// Marks of write intent that count though their place in the order is not known to be stable.
+    marks: Vec<Record>,
     end: Lsn,
     stable: Lsn,
     next_seq: u64,
@@ -436,7 +490,7 @@ struct Log {
 
 impl Log {
     fn empty(sb: &Superblock) -> Log {
-        Log { records: Vec::new(), end: sb.first_lsn, stable: sb.first_lsn, next_seq: sb.log_seq }
+        Log { records: Vec::new(), marks: Vec::new(), end: sb.first_lsn, stable: sb.first_lsn, next_seq: sb.log_seq }
     }
 }
 

@@ -131,6 +131,8 @@ pub fn plan(new: &NewPool) -> Result<Plan, ControlError> {
             counters: Default::default(),
             written: 0,
             flushed: 0,
+            faults: 0,
+            is_behind: false,
         };
         let applied = pool.apply(Record::Device(Box::new(device)));
         applied.expect("a fresh device contradicts nothing");

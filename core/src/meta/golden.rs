@@ -161,6 +161,45 @@ fn a_scrub() {
 }
 
 #[test]
+fn marks() {
+    let mut journal = Journal::new(POOL, 3, 512, 1032, 47);
+    let (volume, device) = (VolumeId(1), DeviceId(2));
+    let records =
+        [Record::Intent { volume, word: 1, bits: 0b11 << 6 }, Record::Stale { device, volume, word: 0, bits: 1 << 63 }];
+    for record in &records {
+        journal.append(record);
+    }
+    let block = &journal.take_group(None)[0].bytes;
+    check("marks", block);
+    // And back, as the next opening reads it; of a volume that is not there it says nothing.
+    let mut pool = Pool::new("tank".to_string(), POOL);
+    let found = super::journal::open(block, POOL).expect("sealed").1;
+    for record in found.clone() {
+        pool.apply(record).expect("it fits any pool");
+    }
+    assert!(pool.intent.is_empty() && pool.stale.is_empty());
+    let superblock = plan(&new_pool()).expect("a pool");
+    let mut r = Reader::new(&superblock.pages[0].bytes[32..]);
+    while let Ok(record) = Record::decode(&mut r) {
+        pool.apply(record).expect("fits");
+    }
+    let name = "vm0".to_string();
+    pool.apply(Record::Volume { id: volume, name, size: 1 << 40, class: VolumeClass::Auto }).expect("fits");
+    found.into_iter().for_each(|record| pool.apply(record).expect("fits"));
+    assert_eq!(pool.intent.iter().collect::<Vec<_>>(), [(volume, 70), (volume, 71)]);
+    assert!(pool.is_stale(device, (volume, 63)) && !pool.is_stale(DeviceId(1), (volume, 63)));
+    let said = pool.records();
+    assert!(said.iter().any(|r| matches!(r, Record::Intent { word: 1, bits: 0xc0, .. })), "the root has it too");
+    assert!(said.iter().any(|r| matches!(r, Record::Stale { word: 0, .. })));
+    // A mark adds to what was said before; what a member missed is said anew.
+    pool.apply(Record::Intent { volume, word: 1, bits: 1 }).expect("fits");
+    pool.apply(Record::Stale { device, volume, word: 0, bits: 0 }).expect("fits");
+    assert_eq!((pool.intent.len(), pool.stale.len()), (3, 0));
+    pool.apply(Record::VolumeRemove(volume)).expect("fits");
+    assert!(pool.intent.is_empty());
+}
+
+#[test]
 fn places_beyond_the_most_a_record_holds_are_left_out() {
     let place = Place { start: MIB, unit: 1 };
     let places = (1..=PLACES_MAX as u32 + 50).map(|id| (DeviceId(id), place)).collect();

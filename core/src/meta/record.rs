@@ -12,6 +12,7 @@ use crate::control::VolumeClass;
 use crate::device::{DEVICE_MAX, Device, DeviceClass, DeviceState};
 use crate::profile::Profile;
 use crate::queue::config::{self, Overrides};
+use crate::regions::WORDS_MAX;
 use crate::scrub::{FOUND_MAX, Found, PLACES_MAX, Place, Scrub, State};
 use crate::units::{BLOCK, ChunkId, DeviceId, STRIP, UNIT, VolumeId};
 use crate::volume::{Entry, VOLUME_MAX};
@@ -70,6 +71,26 @@ pub enum Record {
     Device(Box<Device>),
     /// What is known of the last scrub.
     Scrub(Box<Scrub>),
+    /// Copies of these regions of a volume may differ: see [`crate::regions`].
+    Intent {
+        /// The volume.
+        volume: VolumeId,
+        /// Which 64 of its regions.
+        word: u32,
+        /// One bit each; it adds to what was said before.
+        bits: u64,
+    },
+    /// A member missed writes in these regions of a volume.
+    Stale {
+        /// The member.
+        device: DeviceId,
+        /// The volume.
+        volume: VolumeId,
+        /// Which 64 of its regions.
+        word: u32,
+        /// One bit each; it replaces what was said before.
+        bits: u64,
+    },
     /// Root only: profiles of future chunks by type, and the next ids.
     Pool {
         /// Data, metadata, system.
@@ -142,6 +163,12 @@ impl Record {
             Record::LeafPage { volume, leaf, page, crc } => {
                 w.u8(10).u32(volume.0).u64(*leaf).u64(*page).u32(*crc);
             }
+            Record::Intent { volume, word, bits } => {
+                w.u8(12).u32(volume.0).u32(*word).u64(*bits);
+            }
+            Record::Stale { device, volume, word, bits } => {
+                w.u8(13).u16(device.0 as u16).u32(volume.0).u32(*word).u64(*bits);
+            }
             Record::Scrub(scrub) => {
                 w.u8(11);
                 encode_scrub(w, scrub);
@@ -186,6 +213,12 @@ impl Record {
             }
             10 => Record::LeafPage { volume: volume_id(r)?, leaf: leaf_or_unit(r)?, page: r.u64()?, crc: r.u32()? },
             11 => Record::Scrub(Box::new(decode_scrub(r)?)),
+            12 => Record::Intent { volume: volume_id(r)?, word: word(r)?, bits: r.u64()? },
+            13 => {
+                let device = DeviceId(u32::from(r.u16()?));
+                check(device.0 != 0)?;
+                Record::Stale { device, volume: volume_id(r)?, word: word(r)?, bits: r.u64()? }
+            }
             _ => return Err(Malformed),
         })
     }
@@ -193,6 +226,12 @@ impl Record {
 
 fn check(fine: bool) -> Result<(), Malformed> {
     if fine { Ok(()) } else { Err(Malformed) }
+}
+
+fn word(r: &mut Reader<'_>) -> Result<u32, Malformed> {
+    let word = r.u32()?;
+    check(word < WORDS_MAX)?;
+    Ok(word)
 }
 
 fn volume_id(r: &mut Reader<'_>) -> Result<VolumeId, Malformed> {
@@ -306,12 +345,7 @@ fn decode_device(r: &mut Reader<'_>) -> Result<Device, Malformed> {
     let flags = r.u8()?;
     let tiers = Tiers { data: r.u8()?, metadata: r.u8()? };
     let hint = Hint::ALL.get(usize::from(r.u8()?)).copied().ok_or(Malformed)?;
-    let state = match r.u8()? {
-        0 => DeviceState::Online,
-        1 => DeviceState::Missing,
-        2 => DeviceState::Failed,
-        _ => return Err(Malformed),
-    };
+    let state = DeviceState::ALL.get(usize::from(r.u8()?)).copied().ok_or(Malformed)?;
     let mut queue = Overrides::new();
     for _ in 0..r.u8()? {
         let (name, value) = (r.text()?, r.text()?);
@@ -337,6 +371,8 @@ fn decode_device(r: &mut Reader<'_>) -> Result<Device, Malformed> {
         counters: Default::default(),
         written: 0,
         flushed: 0,
+        faults: 0,
+        is_behind: false,
     })
 }
 

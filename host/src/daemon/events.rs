@@ -160,6 +160,14 @@ impl Narrator {
                 "device.failed",
                 format!("{} is no longer used: {}", self.device(device), error_name(error)),
             ),
+            Event::DeviceSuspect { device, error } => (
+                Severity::Warning,
+                "device.suspect",
+                format!("{} missed something and is caught up: {}", self.device(device), error_name(error)),
+            ),
+            Event::DeviceOnline { device } => {
+                (Severity::Info, "device.caught_up", format!("{} is up to date again", self.device(device)))
+            }
             Event::QueueOnDefaults { device, ref error } => (
                 Severity::Warning,
                 "device.queue_on_defaults",

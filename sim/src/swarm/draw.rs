@@ -50,6 +50,8 @@ struct Drawing {
     /// How often the knobs of queues are turned: at the beginning of a life, and in a hundred requests.
     knobs: (u64, u64),
     scrubs: bool,
+    /// An operator takes a member out of use and back.
+    comes_and_goes: bool,
 }
 
 /// The scenario of this seed.
@@ -81,6 +83,7 @@ pub fn scenario(seed: u64) -> Scenario {
     let no_merge = *rng.pick(&[0, 0, 10, 60]);
     let scrubs = rng.percent(50);
     let lives = rng.between(1, 5);
+    let comes_and_goes = tolerated > 0 && rng.percent(40);
     let mut drawing = Drawing {
         rng,
         n,
@@ -93,6 +96,7 @@ pub fn scenario(seed: u64) -> Scenario {
         serial: 0,
         knobs,
         scrubs,
+        comes_and_goes,
     };
     let lives = (0..lives).map(|_| drawing.life()).collect();
     let (data, metadata) = (data.name().into(), metadata.name().into());
@@ -159,6 +163,10 @@ impl Drawing {
             if self.scrubs && self.rng.percent(1) {
                 let words = ["start", "start", "pause", "resume", "cancel"];
                 steps.push(Step::Scrub((*self.rng.pick(&words)).into()));
+            }
+            if self.comes_and_goes && self.rng.percent(1) {
+                let device = *self.rng.pick(&self.victims);
+                steps.push(if self.rng.percent(40) { Step::Offline(device) } else { Step::Online(device) });
             }
             if self.rng.percent(self.knobs.1) {
                 steps.push(Step::of(any_queue_command(&mut self.rng, self.n as u32), 0));

@@ -132,6 +132,10 @@ pub enum Step {
     Checkpoint,
     /// `start`, `pause`, `resume` or `cancel`.
     Scrub(String),
+    /// A member is taken out of use.
+    Offline(u32),
+    /// It is used again, if it is there.
+    Online(u32),
 }
 
 /// A request.
@@ -226,6 +230,8 @@ impl Step {
             Command::ScrubPause => Step::Scrub("pause".into()),
             Command::ScrubResume => Step::Scrub("resume".into()),
             Command::ScrubCancel => Step::Scrub("cancel".into()),
+            Command::OnlineDevice { device } => Step::Online(device.0),
+            Command::OfflineDevice { device } => Step::Offline(device.0),
         }
     }
 
@@ -242,6 +248,8 @@ impl Step {
             Step::Set { device: None, name, value } => Command::Set { name, value },
             Step::Set { device: Some(id), name, value } => Command::SetDevice { device: DeviceId(id), name, value },
             Step::Checkpoint => Command::Checkpoint,
+            Step::Offline(id) => Command::OfflineDevice { device: DeviceId(id) },
+            Step::Online(id) => Command::OnlineDevice { device: DeviceId(id) },
             Step::Scrub(what) => match what.as_str() {
                 "pause" => Command::ScrubPause,
                 "resume" => Command::ScrubResume,

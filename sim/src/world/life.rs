@@ -161,6 +161,15 @@ impl World {
         }
     }
 
+    /// Whether the host finds a member again that the pool misses; then it has it open.
+    pub fn comes_back(&mut self, device: DeviceId) -> bool {
+        let is_missed = self.engine().pool().device(device).is_some_and(|d| !d.state.is_used());
+        if is_missed && self.faults.is_found(device.0, self.now) {
+            self.welcome_back();
+        }
+        is_missed && !self.faults.is_absent(device.0, self.now)
+    }
+
     /// All troubles end; what was pulled is back.
     pub fn mend(&mut self) {
         let now = self.now;

@@ -80,7 +80,9 @@ fn a_torn_write_fails_and_leaves_old_and_new_sectors() {
     let (mut world, v) = pool(Profile::Raid1, 2);
     befalls(&mut world, 1, Trouble::Torn { percent: 100, left: 1 });
     assert_eq!(world.run(v, WRITE, 0, MIB), Ok(()));
-    assert_eq!(state(&world, 1), DeviceState::Failed);
+    assert_eq!(state(&world, 1), DeviceState::Suspect);
+    world.run_until_quiet();
+    assert_eq!((state(&world, 1), world.unequal()), (DeviceState::Online, Vec::new()), "it was caught up");
 }
 
 /// Without checksums nobody knows which copy is right; a scrub says where they differ, and only there.
@@ -136,7 +138,7 @@ fn a_stuck_device_holds_up_who_needs_it_and_nobody_else() {
     let (mut world, v) = pool(Profile::Raid1, 2);
     befalls(&mut world, 2, Trouble::Stuck { since: 0, until: 30 * SECOND, ends: Ends::Gone });
     assert_eq!(world.run(v, WRITE, 0, BLOCK), Ok(()));
-    assert_eq!(state(&world, 2), DeviceState::Failed);
+    assert_eq!(state(&world, 2), DeviceState::Missing);
     // Nobody ever gives up: braid has no clock of its own for that, and the write waits.
     let (mut world, v) = pool(Profile::Raid1, 2);
     befalls(&mut world, 2, Trouble::Stuck { since: 0, until: 0, ends: Ends::Never });
@@ -170,11 +172,11 @@ fn a_pulled_device_loses_its_cache_and_is_found_again_by_an_opening() {
     assert_eq!(world.run(v, WRITE, 0, BLOCK), Ok(()), "in both caches");
     befalls(&mut world, 2, Trouble::Pulled { since: 0, until: SECOND });
     assert_eq!(world.run(v, WRITE, BLOCK, BLOCK), Ok(()));
-    assert_eq!(state(&world, 2), DeviceState::Failed);
+    assert_eq!(state(&world, 2), DeviceState::Missing);
     world.crash(Crash::Process);
     world.mend();
     world.open().expect("both are there");
-    assert_eq!(state(&world, 2), DeviceState::Failed, "it is known to be stale");
+    assert_eq!(state(&world, 2), DeviceState::Suspect, "it is known to be stale");
     (0..8).for_each(|_| world.verify());
     assert!(world.wrong.is_empty(), "{:?}", world.wrong);
 }

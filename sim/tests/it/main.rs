@@ -8,6 +8,7 @@ mod damage;
 mod faults;
 mod full;
 mod gaps;
+mod intent;
 mod lab;
 mod live;
 mod mend;
@@ -19,6 +20,7 @@ mod scrub;
 mod scrub_pages;
 mod scrub_place;
 mod ssd_metadata;
+mod stale;
 
 use braid_sim::table::Lab;
 use braid_sim::{swarm, tables};

@@ -64,12 +64,13 @@ fn raid1_goes_on_without_a_device_and_never_reads_what_it_missed() {
     }
     assert_eq!(state(&world, 2), DeviceState::Missing, "nothing was written without it yet");
     world.run(v, WRITE, 0, 64 * KIB).unwrap();
-    assert_eq!(state(&world, 2), DeviceState::Failed);
+    assert_eq!(state(&world, 2), DeviceState::Missing);
     world.crash(Crash::Power);
     world.faults.0.clear();
     world.open().unwrap();
-    assert_eq!(state(&world, 2), DeviceState::Failed, "it came back, and is not trusted");
+    assert_eq!(state(&world, 2), DeviceState::Suspect, "it came back, and is known to be behind");
     fine(&mut world);
+    assert_eq!(state(&world, 2), DeviceState::Online);
 }
 
 #[test]
@@ -447,8 +448,8 @@ fn a_bad_block_is_its_own_trouble_and_not_that_of_writes_that_travelled_with_it(
     assert_eq!(sixteen(&mut world, v, WRITE), [5]);
     world.faults.0.clear();
     fine(&mut world);
-    // On a mirror the member missed that one write, and that is enough.
-    for (left, after) in [(1, DeviceState::Online), (u64::MAX, DeviceState::Failed)] {
+    // On a mirror the member missed that one write, and is behind there.
+    for (left, after) in [(1, DeviceState::Online), (2, DeviceState::Suspect)] {
         let (mut world, v, at) = written(2, Profile::Raid1);
         bad(&mut world, 1, WRITE, at + 5 * 4 * KIB, 1, left);
         assert!(sixteen(&mut world, v, WRITE).is_empty(), "the other copy took them all");

@@ -9,6 +9,8 @@
 //! |---|---|
 //! | a scrub | its first look doubts a unit |
 //! | a read | one copy failed it, another served it |
+//! | a catch-up | a member missed writes there |
+//! | a resync | a write may have been under way at a crash |
 //!
 //! Content of a volume is read under the range lock of its unit. What a client waits for is of the classes of clients, the
 //! rest of the asynchronous ones: a writer may wait for the lock, so no class that settings can bring to a stand. Pages of the pool are never written in place, so they need no lock: a look at them counts
@@ -23,6 +25,7 @@ use super::Engine;
 use crate::chunk::Column;
 use crate::profile::slice;
 use crate::queue::{Io, Owner};
+use crate::regions;
 use crate::request::{Copy, DeviceOp, Event, IoError, Output};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, UNIT, VolumeId};
 use judge::{Groups, Known, Winner};
@@ -41,12 +44,16 @@ pub(super) enum Cause {
     Scrub(u32),
     /// A read that one copy failed.
     Read,
+    /// A member that missed something.
+    CatchUp,
+    /// Copies that may differ since a crash; urgent when a read waits.
+    Resync { is_urgent: bool },
 }
 
 impl Cause {
     /// A client may wait for it.
     fn is_urgent(self) -> bool {
-        matches!(self, Cause::Scrub(_))
+        matches!(self, Cause::Scrub(_) | Cause::Resync { is_urgent: true })
     }
 }
 
@@ -82,6 +89,8 @@ pub(super) struct Mend {
     pub(super) offset: u64,
     scratch: [Option<BufId>; COPIES_MAX],
     pending: u32,
+    /// Copies that missed something: written and never read, one bit each.
+    stale: u8,
     /// Blocks to look at.
     pub(super) mask: u16,
     /// By copy: blocks that could not be read, blocks whose member is gone.
@@ -92,6 +101,11 @@ pub(super) struct Mend {
     /// By copy: blocks that are written, and those of them that could not be.
     rewritten: [u16; COPIES_MAX],
     failed: [u16; COPIES_MAX],
+    /// Some block has no copy to write over the stale ones.
+    lacks_source: bool,
+    error: Option<IoError>,
+    /// It went to its end: copies are alike, or as good as they get.
+    is_settled: bool,
 }
 
 impl Mend {
@@ -121,7 +135,9 @@ impl Mend {
     fn losers(&self, block: u64, winner: usize) -> impl Iterator<Item = usize> {
         let groups = self.groups(block);
         let bad = move |copy: &usize| self.bad[*copy] >> block & 1 == 1;
-        (0..COPIES_MAX).filter(move |copy| bad(copy) || groups[*copy].is_some_and(|g| Some(g) != groups[winner]))
+        (0..COPIES_MAX).filter(move |copy| {
+            self.stale >> copy & 1 == 1 || bad(copy) || groups[*copy].is_some_and(|g| Some(g) != groups[winner])
+        })
     }
 
     /// First byte of what it looks at, within the volume or the chunk.
@@ -149,12 +165,16 @@ impl Engine {
             offset: 0,
             scratch: [None; COPIES_MAX],
             pending: 0,
+            stale: 0,
             mask: 0,
             bad: [0; COPIES_MAX],
             gone: [0; COPIES_MAX],
             unlike: [[0; COPIES_MAX]; COPIES_MAX],
             rewritten: [0; COPIES_MAX],
             failed: [0; COPIES_MAX],
+            lacks_source: false,
+            error: None,
+            is_settled: false,
         });
         match target.home() {
             Some((volume, unit)) if !self.locks.acquire(volume, unit * UNIT, (unit + 1) * UNIT, TOKENS | id) => {}
@@ -186,7 +206,11 @@ impl Engine {
         let Mend { cause, target, .. } = self.mends[id];
         let is_wanted = !matches!(cause, Cause::Scrub(_)) || !self.scrub.is_ended();
         let (chunk, unit, mask) = self.locate_target(target);
-        let Some(c) = self.pool.chunk(chunk).filter(|_| is_wanted && mask != 0) else { return self.end_mend(id) };
+        let Some(c) = self.pool.chunk(chunk).filter(|_| is_wanted && mask != 0) else {
+            // What has no written block has no copies.
+            self.mends[id].is_settled = matches!(target, Target::Unit(..));
+            return self.end_mend(id);
+        };
         // A unit never crosses a strip.
         let part = slice(c.profile, c.columns.len(), u64::from(unit) * UNIT, UNIT);
         let mut columns = [None; COPIES_MAX];
@@ -197,7 +221,12 @@ impl Engine {
         let mend = &mut self.mends[id];
         (mend.mask, mend.columns, mend.offset) = (mask, columns, part.offset);
         (mend.checkpoints, mend.epoch) = (checkpoints, Some(epoch));
-        let there = columns.map(|c| c.filter(|c| self.pool.is_online(c.device)));
+        let region = target.home().map(|(volume, unit)| regions::of_unit(volume, unit));
+        let is_stale = |c: &Column| region.is_some_and(|region| self.pool.is_stale(c.device, region));
+        let missed = |c: &Option<Column>| c.as_ref().is_some_and(&is_stale);
+        let stale = columns.iter().enumerate().filter(|(_, c)| missed(c)).fold(0, |bits, (i, _)| bits | 1 << i);
+        let there = columns.map(|c| c.filter(|c| self.pool.is_online(c.device) && !is_stale(c)));
+        self.mends[id].stale = stale;
         for (copy, column) in there.into_iter().enumerate() {
             let Some(column) = column else { continue };
             let buf = self.scratch_of(UNIT);
@@ -208,6 +237,9 @@ impl Engine {
             }
         }
         if self.mends[id].pending == 0 {
+            // Nobody is there to ask, and nobody to tell.
+            let mend = &mut self.mends[id];
+            (mend.lacks_source, mend.is_settled) = (true, cause != Cause::CatchUp);
             self.end_mend(id);
         }
     }
@@ -234,7 +266,8 @@ impl Engine {
                 Err(IoError::Gone) => mend.gone[copy] |= bit,
                 Err(_) => mend.bad[copy] |= bit,
             }
-        } else if result.is_err() {
+        } else if let Err(error) = result {
+            mend.error = Some(error);
             let here = |c: &Column| c.device == io.device && (io.offset - mend.offset).wrapping_sub(c.offset) < UNIT;
             let copy =
                 mend.columns.iter().position(|c| c.as_ref().is_some_and(here)).expect("it writes its own copies");
@@ -287,15 +320,30 @@ impl Engine {
         if let Cause::Scrub(_) = mend.cause {
             self.scrub_judged(id);
         }
-        if !is_ours || self.commit.is_closed() {
+        if !is_ours || self.commit.is_opening() {
             return self.end_mend(id);
         }
+        self.mends[id].is_settled = true;
         for block in blocks(self.mends[id].mask) {
             let mend = &self.mends[id];
-            let Winner::Copy(winner) = judge::winner(&mend.groups(block), self.known(mend)) else { continue };
+            let (groups, mut losers) = (mend.groups(block), [None; COPIES_MAX]);
+            let winner = match judge::winner(&groups, self.known(mend)) {
+                Winner::Copy(winner) => {
+                    mend.losers(block, winner).for_each(|copy| losers[copy] = mend.columns[copy]);
+                    Some(winner)
+                }
+                // Where nothing says which is right, what missed a write is certainly not.
+                Winner::Nobody => {
+                    let stale = |copy: &usize| mend.stale >> copy & 1 == 1;
+                    (0..COPIES_MAX).filter(stale).for_each(|copy| losers[copy] = mend.columns[copy]);
+                    groups.iter().position(Option::is_some)
+                }
+            };
+            let Some(winner) = winner else {
+                self.mends[id].lacks_source = true;
+                continue;
+            };
             let buf = mend.scratch[winner].expect("it was read");
-            let mut losers = [None; COPIES_MAX];
-            mend.losers(block, winner).for_each(|copy| losers[copy] = mend.columns[copy]);
             for (copy, column) in losers.into_iter().enumerate() {
                 let Some(column) = column.filter(|c| self.pool.is_online(c.device)) else { continue };
                 self.mends[id].rewritten[copy] |= 1 << block;
@@ -308,8 +356,11 @@ impl Engine {
     }
 
     /// What is known of the blocks of a unit. Where checksums have a say, they have it here.
-    fn known(&self, _mend: &Mend) -> Known {
-        Known::Nothing
+    pub(super) fn known(&self, mend: &Mend) -> Known {
+        match mend.target.home() {
+            Some((volume, unit)) if self.resync.doubts(volume, unit) => Known::Dirty,
+            _ => Known::Nothing,
+        }
     }
 
     /// The winners are where they belong: it is counted and told.
@@ -321,7 +372,9 @@ impl Engine {
         let name = self.volume_name(volume);
         for (column, mask) in copies.into_iter().flatten().filter(|(_, mask)| *mask != 0) {
             let device = column.device;
-            if let Some(member) = self.pool.device_mut(device) {
+            if let Some(member) =
+                self.pool.device_mut(device).filter(|_| !matches!(cause, Cause::Resync { .. } | Cause::CatchUp))
+            {
                 member.counters.repaired += u64::from(mask.count_ones());
             }
             if matches!(cause, Cause::Scrub(_)) && !self.scrub.is_ended() {
@@ -333,6 +386,7 @@ impl Engine {
                 let event = Event::Repaired { volume, name, offset, len, device, device_offset };
                 match cause {
                     Cause::Scrub(_) => self.tell_place(event),
+                    Cause::Resync { .. } | Cause::CatchUp => {}
                     Cause::Read => self.outputs.push_back(Output::Event(event)),
                 }
             }
@@ -350,11 +404,53 @@ impl Engine {
             self.outputs.push_back(Output::Copy(Copy::Drop(buf)));
         }
         if let Some((volume, unit)) = mend.target.home() {
+            self.unit_mended(&mend, volume, unit);
             self.unlock(volume, unit * UNIT, (unit + 1) * UNIT, TOKENS | id);
         }
         match mend.cause {
             Cause::Scrub(piece) => self.scrub_mended(piece, &mend),
             Cause::Read => self.wanted.ended(),
+            Cause::CatchUp => {
+                let (volume, unit) = mend.target.home().expect("units are caught up");
+                self.catch_up_ended(volume, unit);
+            }
+            Cause::Resync { .. } => {
+                let (volume, unit) = mend.target.home().expect("units are resynchronised");
+                self.resync_ended(volume, unit);
+            }
+        }
+    }
+
+    /// What follows from a mend for those who wait for the unit to be as it should; the range lock is still held.
+    fn unit_mended(&mut self, mend: &Mend, volume: VolumeId, unit: u64) {
+        if !mend.is_settled {
+            if mend.cause == Cause::CatchUp {
+                self.stale_unit_failed(volume, unit, None);
+            }
+            return;
+        }
+        let part = (unit * UNIT, (unit + 1) * UNIT);
+        self.note_unflushed(volume, part.0, part.1);
+        let was_dirty = self.known(mend) == Known::Dirty;
+        let error = mend.error.unwrap_or(IoError::Media);
+        let mut failed = None;
+        for (copy, column) in mend.columns.iter().enumerate() {
+            let Some(column) = column else { continue };
+            // What could not be written is behind now, unless it is no worse than it was.
+            let is_worse = mend.failed[copy] != 0 && (was_dirty || mend.stale >> copy & 1 == 1);
+            let is_absent =
+                !self.pool.is_online(column.device) && (was_dirty || mend.rewritten.iter().any(|&m| m != 0));
+            if is_worse {
+                self.miss(column.device, volume, part, error);
+                failed = Some(column.device);
+            } else if is_absent {
+                self.miss(column.device, volume, part, IoError::Gone);
+            }
+        }
+        self.unit_settled(volume, unit);
+        match failed {
+            None if !mend.lacks_source => self.stale_unit_done(volume, unit),
+            by => self.stale_unit_failed(volume, unit, by),
         }
     }
 

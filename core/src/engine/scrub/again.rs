@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{Engine, Stage};
-use crate::engine::mend::judge::{Groups, majority};
+use crate::engine::mend::judge::{Groups, Known, majority};
 use crate::engine::mend::{COPIES_MAX, Cause, Mend, Target, runs};
 use crate::request::{Event, ScrubCopy};
 use crate::scrub::Found;
@@ -55,7 +55,9 @@ impl Engine {
     /// All copies of a unit were read and compared: what differs now differs for good.
     pub(in crate::engine) fn scrub_judged(&mut self, mend: u32) {
         let mend = &self.mends[mend];
-        if self.pages_moved(mend) || self.scrub.ended {
+        // Where a write may have been under way at a crash, copies may differ and are no worse for it.
+        let may_differ = self.known(mend) == Known::Dirty;
+        if self.pages_moved(mend) || self.scrub.ended || may_differ {
             return;
         }
         let mut complaint = Complaint::default();

@@ -64,6 +64,29 @@ pub struct DeviceStatus {
     pub serial: Option<String>,
 }
 
+/// A member that was away, or was given up, is used again and caught up.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OnlineDevice {
+    /// The pool.
+    pub pool: String,
+    /// The member: id, path, last part of the path, or uuid.
+    pub device: String,
+    /// Where it is now; without, it is looked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+/// A member is used no more until it is asked for, or until the pool is opened again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OfflineDevice {
+    /// The pool.
+    pub pool: String,
+    /// The member: id, path, last part of the path, or uuid.
+    pub device: String,
+}
+
 /// Look for what could be a member.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
