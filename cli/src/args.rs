@@ -891,7 +891,7 @@ pub(crate) struct CrashFlags {
     /// Scenarios at once [default: one a core]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<std::num::NonZeroUsize>,
-    /// Also hold copies to be alike afterwards, and what was read once to stay
+    /// Let one state in 16 recover to its end and open again: what was read once has to stay
     #[arg(long)]
     pub(crate) alike: bool,
     /// Make this mistake on purpose, to see what a failure looks like, such as flush-not-passed-on
