@@ -13,6 +13,7 @@ use super::draw::shape;
 use super::scenario::{Ask, Life, Scenario, Step};
 use crate::checker::Checker;
 use crate::fault::Fault;
+use crate::oracle::Loses;
 use crate::world::World;
 
 /// Events that some wait may take; the longest that end take some ten thousand.
@@ -107,7 +108,7 @@ impl<'a> Player<'a> {
         self.world.crash(life.crash);
         if lost_cache {
             // Without a second copy, what was in the cache of a pulled device is gone as after a power cut.
-            self.world.oracle.crash(true);
+            self.world.oracle.crash(Loses::Cache);
         }
         Ok(true)
     }

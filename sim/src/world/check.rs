@@ -120,9 +120,12 @@ impl World {
     /// No copy is read that missed a write whose answer was good before the read was asked for.
     fn check_fresh(&self, device: DeviceId, at: u64, range: BufRange) {
         let end = at + u64::from(range.len);
-        let asked = self.asked.get(&range.buf.0.into()).map_or(u64::MAX, |asked| asked.op);
+        let asked = self.asked.get(&range.buf.0.into()).map(|asked| asked.op);
         let mut stale = self.stale.range((device.0, at / BLOCK)..(device.0, end.div_ceil(BLOCK)));
-        let missed = stale.find(|(_, since)| **since < asked).map(|((_, block), _)| block * BLOCK);
+        // A scrub reads over what holds nothing any more.
+        let counts = |block: u64| asked.is_some() || self.holds_something(device, block);
+        let missed = stale.find(|((_, block), since)| **since < asked.unwrap_or(u64::MAX) && counts(*block));
+        let missed = missed.map(|((_, block), _)| block * BLOCK);
         let place = missed.unwrap_or_default();
         hold!(Members, missed.is_none(), "a read at {at} of device {device}, which missed a write at {place}");
     }
