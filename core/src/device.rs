@@ -188,6 +188,8 @@ pub struct Device {
     pub faults: u32,
     /// It lacks some of the pool's own records: its superblock is not renewed before it has them.
     pub is_behind: bool,
+    /// The engine's count of comings and goings when this one came or went last; not kept.
+    pub moved: u64,
 }
 
 impl Device {

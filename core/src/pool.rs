@@ -283,9 +283,9 @@ impl Pool {
             Record::Intent { .. } => {}
             Record::Stale { device, volume, word, bits } => {
                 let known = self.volume(volume).is_some() && self.device(device).is_some();
-                if known {
-                    self.stale.entry(device).or_default().set_word((volume, word), bits);
-                    self.stale.retain(|_, regions| !regions.is_empty());
+                if known && bits != 0 {
+                    let regions = self.stale.entry(device).or_default();
+                    regions.set_word((volume, word), regions.word((volume, word)) | bits);
                 }
             }
             Record::LeafPage { .. } => {} // its page has to be read first: see `assembly`

@@ -89,12 +89,27 @@ impl Regions {
         is_new
     }
 
+    /// Adds them.
+    pub(crate) fn extend(&mut self, regions: impl IntoIterator<Item = Region>) {
+        for region in regions {
+            self.insert(region);
+        }
+    }
+
     /// Takes one out; false when it was not there.
     pub(crate) fn remove(&mut self, region: Region) -> bool {
         let was_there = self.contains(region);
         let at = word_of(region);
         self.set_word(at, self.word(at) & !(1 << (region.1 % 64)));
         was_there
+    }
+
+    /// Keeps those that this says.
+    pub(crate) fn retain(&mut self, keeps: impl Fn(Region) -> bool) {
+        let gone: alloc::vec::Vec<Region> = self.iter().filter(|&region| !keeps(region)).collect();
+        gone.into_iter().for_each(|region| {
+            self.remove(region);
+        });
     }
 
     /// Forgets those of a volume.

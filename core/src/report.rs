@@ -45,6 +45,8 @@ pub struct PoolReport {
     pub scrub: ScrubReport,
     /// Where copies may differ.
     pub resync: ResyncReport,
+    /// Its records can be written no more: changes fail until it is exported and imported.
+    pub suspended: bool,
 }
 
 /// What a member missed.

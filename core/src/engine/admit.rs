@@ -27,6 +27,7 @@ impl Engine {
             epoch,
             forced: false,
             intends: false,
+            moves: self.moves,
             hole: false,
             scratch: [None; 2],
             arrived: self.now,

@@ -233,6 +233,11 @@ impl Engine {
         Ok(outcome)
     }
 
+    /// Its records can be written no more: see [`PoolReport::suspended`].
+    pub fn is_suspended(&self) -> bool {
+        self.commit.is_dead()
+    }
+
     /// What the pool says about itself now.
     pub fn report(&self) -> PoolReport {
         let [writable_data, writable_metadata] = self.pool.writable();
@@ -280,6 +285,7 @@ impl Engine {
             generation: self.commit.generation(),
             scrub: self.scrub_report(),
             resync: self.resync_report(),
+            suspended: self.is_suspended(),
         }
     }
 

@@ -60,7 +60,12 @@ impl Engine {
         let mut at = start;
         let mut hole = true;
         while at < end {
-            let Some(volume) = self.pool.volume(request.volume) else { break };
+            let Some(volume) = self.pool.volume(request.volume) else {
+                // It went while the read waited for a mend.
+                self.requests[id].error = Some(RequestError::NoVolume);
+                hole = false;
+                break;
+            };
             let extent = volume.map.first(at, self.read_until(at, end) - at);
             let len = extent.len();
             let buf = range(request.buf, at - start, len);
@@ -101,20 +106,25 @@ impl Engine {
 
     /// Lets the policy choose among the copies not tried yet; false when there is none.
     fn read_copy(&mut self, id: u32, owner: Owner, mut set: CopySet, buf: BufRange) -> bool {
+        let only_first = self.is_without_mends();
         let Engine { pool, selector, views, .. } = self;
         let chunk = pool.chunk(set.chunk).expect("maps refer to chunks that exist");
         let (copies, kind) = (chunk.profile.facts().copies, chunk.kind);
         let columns = &chunk.columns[set.first as usize..set.first as usize + copies];
         let nobody = Candidate { index: 0, device: DeviceId(0), offset: 0, verdict: Verdict::Missing };
         let mut candidates = [nobody; COPIES_MAX];
+        let mut has_first = false;
         for (i, (candidate, column)) in candidates.iter_mut().zip(columns).enumerate() {
             let verdict = match pool.device(column.device).map(|d| d.state) {
                 _ if set.tried >> i & 1 == 1 => Verdict::AlreadyTried,
                 Some(DeviceState::Failed) => Verdict::Failed,
                 Some(DeviceState::Missing) | None => Verdict::Missing,
                 _ if set.tried >> (i + BARRED) & 1 == 1 => Verdict::Stale,
+                // What a mend would choose.
+                Some(_) if only_first && has_first => Verdict::Stale,
                 Some(_) => Verdict::Eligible,
             };
+            has_first |= verdict == Verdict::Eligible;
             let offset = column.offset + set.offset;
             *candidate = Candidate { index: i, device: column.device, offset, verdict };
         }
@@ -435,10 +445,11 @@ impl Engine {
 
     /// What was written is noted as not flushed, and as missed by members that are not there.
     fn judge_absent(&mut self, id: u32) {
-        let (volume, fine) = (self.requests[id].request.volume, self.requests[id].error.is_none());
+        let Active { request, error, moves, .. } = &self.requests[id];
+        let (volume, fine, moves) = (request.volume, error.is_none(), *moves);
         for (start, end) in written_parts(&self.requests[id]) {
             self.note_unflushed(volume, start, end);
-            if fine && !self.intent.is_off() && !self.pass_by_absent(volume, start, end) {
+            if fine && !self.intent.is_off() && !self.pass_by_absent(volume, start, end, moves) {
                 self.requests[id].error = Some(RequestError::Io);
             }
         }

@@ -86,9 +86,10 @@ impl Engine {
         self.pool.intent.contains(regions::of_unit(volume, unit))
     }
 
-    /// Some log record on its way is a mark: it has to be on stable media when it is there.
+    /// Some log record on its way is a mark, of intent or of what a member missed: it has to be on stable media when it is
+    /// there.
     pub(super) fn has_marks_under_way(&self) -> bool {
-        self.intent.marked > self.journal.written()
+        self.intent.marked.max(self.commit.failure_lsn) > self.journal.written()
     }
 
     /// Marks what a change is about to write over; false when it has to wait, and then it is taken care of.

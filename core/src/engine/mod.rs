@@ -78,6 +78,8 @@ struct Active {
     forced: bool,
     /// It writes to regions that are marked, and counts there.
     intends: bool,
+    /// [`Engine::moves`] when it began.
+    moves: u64,
     /// Rare, and so not part of what is copied for every request.
     trouble: Option<Box<Trouble>>,
     /// Nothing of a read's range was ever written.
@@ -157,6 +159,8 @@ pub struct Engine {
     stale: stale::Stale,
     /// Members that are not in use.
     absent: usize,
+    /// Members that came or went since the pool was opened, counted.
+    moves: u64,
     /// The clock on the wall: at that moment it said so many seconds since 1970.
     wall: (Instant, u64),
 
@@ -169,7 +173,7 @@ impl Engine {
     /// was never used before: it tells this run from every other one, also from those of a part of the same pool.
     /// The first thing the engine does is a checkpoint, so that the log of the run before is never needed again.
     pub fn new(opened: Opened, now: Instant, boot: Uuid, opening: Uuid) -> Engine {
-        let Opened { pool, mut superblock, pages, root, next_lsn, next_seq, .. } = opened;
+        let Opened { pool, mut superblock, pages, root, next_lsn, next_seq, unflushed, .. } = opened;
         superblock.epoch = superblock.epoch.wrapping_add(1);
         superblock.boot = boot;
         superblock.note_opening(opening);
@@ -200,6 +204,7 @@ impl Engine {
             resync: resync::Resync::default(),
             stale: stale::Stale::default(),
             absent: 0,
+            moves: 0,
             wall: (now, 0),
             counters: Counters::default(),
             next_scratch: u32::MAX - 1,
@@ -218,7 +223,7 @@ impl Engine {
         engine.find_open_chunks();
         engine.adopt_marks();
         engine.adopt_doubts();
-        engine.absent_missed_dirty();
+        engine.adopt_unflushed(unflushed);
         engine.start_checkpoint();
         engine
     }
@@ -594,6 +599,8 @@ impl Engine {
             return;
         }
         member.become_state(DeviceState::Failed);
+        self.moves += 1;
+        member.moved = self.moves;
         let record = Record::Device(Box::new(member.clone()));
         let lsn = self.journal.append(&record);
         self.commit.failure_lsn = lsn + 1;

@@ -21,7 +21,7 @@ impl Engine {
         if state.is_used() {
             return Ok((Done::Unchanged, Due::Now));
         }
-        if self.commit.is_closed() {
+        if self.commit.is_dead() {
             let text = format!("pool {:?} cannot write its records; export and import it", self.pool.name);
             return Err(ControlError::new(ErrorKind::Io, text));
         }
@@ -30,9 +30,12 @@ impl Engine {
         }
         let member = self.pool.device_mut(id).expect("just seen");
         member.become_state(DeviceState::Suspect);
+        self.moves += 1;
+        member.moved = self.moves;
         (member.faults, member.is_behind) = (0, true);
         self.journal.append(&Record::Device(member.clone().into()));
         self.post_views();
+        self.begin_again();
         self.ask_for_records();
         Ok((Done::Changed, Due::Checkpoint))
     }
@@ -71,6 +74,8 @@ impl Engine {
     pub(super) fn member_went(&mut self, device: DeviceId, error: IoError) {
         let Some(member) = self.pool.device_mut(device).filter(|d| d.state.is_used()) else { return };
         member.become_state(DeviceState::Missing);
+        self.moves += 1;
+        member.moved = self.moves;
         self.outputs.push_back(Output::Event(Event::DeviceFailed { device, error }));
         self.post_views();
         if self.lose_unflushed(device, error)

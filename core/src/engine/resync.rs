@@ -72,7 +72,7 @@ impl Engine {
 
     /// Whether a read has to wait until what it wants is mended; then that begins, and it is taken care of.
     pub(super) fn waits_for_mend(&mut self, id: u32, start: u64, end: u64) -> bool {
-        if self.resync.doubts.is_empty() || self.commit.is_dead() && self.commit.is_opening() {
+        if self.resync.doubts.is_empty() || self.is_without_mends() {
             return false;
         }
         let volume = self.requests[id].request.volume;
@@ -92,6 +92,11 @@ impl Engine {
             self.resync.readers.push(id);
         }
         any
+    }
+
+    /// The pool cannot write what it needs to open: copies that may differ stay so, and everybody reads the first.
+    pub(super) fn is_without_mends(&self) -> bool {
+        !self.resync.doubts.is_empty() && self.commit.is_dead() && self.commit.is_opening()
     }
 
     /// Nobody could see a difference: nothing is there, or there is one copy.

@@ -114,11 +114,11 @@ impl Engine {
         true
     }
 
-    /// What was caught up of these units is not any more.
-    fn set_back(&mut self, device: DeviceId, volume: VolumeId, (start, end): (u64, u64)) {
+    /// What was caught up of these units is not any more. Who is not there is not waited for.
+    pub(super) fn set_back(&mut self, device: DeviceId, volume: VolumeId, (start, end): (u64, u64)) {
         for region in touched(volume, start, end) {
             self.stale.caught_up.remove(&(device, region));
-            if let Some(bits) = self.stale.left.get_mut(&region) {
+            if let Some(bits) = self.stale.left.get_mut(&region).filter(|_| self.pool.is_online(device)) {
                 *bits = u64::MAX;
             }
         }
@@ -160,7 +160,7 @@ impl Engine {
 
     /// What a member got since the last flush may be gone with its cache.
     pub(super) fn lose_unflushed(&mut self, device: DeviceId, error: IoError) -> bool {
-        if self.intent.is_off() || !self.pool.has_copies() || !self.spares_system(device) {
+        if self.intent.is_off() || !self.spares_system(device) {
             return false;
         }
         let mut all = Regions::default();
@@ -196,6 +196,11 @@ impl Engine {
         }
     }
 
+    /// A member came: what is under way for others it needs from the beginning.
+    pub(super) fn begin_again(&mut self) {
+        self.stale.left.values_mut().for_each(|bits| *bits = u64::MAX);
+    }
+
     /// The next checkpoint comes at once and writes everything.
     pub(super) fn ask_for_records(&mut self) {
         self.stale.records_due = true;
@@ -215,28 +220,40 @@ impl Engine {
         }
     }
 
-    /// Members that are not there missed this change, also when theirs was done before they went: nothing has flushed it.
-    pub(super) fn pass_by_absent(&mut self, volume: VolumeId, start: u64, end: u64) -> bool {
-        if self.absent == 0 {
+    /// Members that are not there missed this change, also when theirs was done before they went: nothing has flushed it. And
+    /// so did those that came or went since it began, when `moves` were counted: they were passed by, or lost it with their
+    /// cache.
+    pub(super) fn pass_by_absent(&mut self, volume: VolumeId, start: u64, end: u64, moves: u64) -> bool {
+        if self.absent == 0 && self.moves == moves {
             return true;
         }
         let mut all = true;
         for unit in start / UNIT..end.div_ceil(UNIT) {
             let region = regions::of_unit(volume, unit);
-            let missed = |c: &&Column| !self.pool.is_online(c.device) && !self.pool.is_stale(c.device, region);
+            let part = (unit * UNIT, (unit + 1) * UNIT);
+            let missed = |c: &&Column| self.was_away(c.device, moves);
             let missed: Vec<DeviceId> = self.columns_of(volume, unit).iter().filter(missed).map(|c| c.device).collect();
             for device in missed {
-                all &= self.miss(device, volume, (unit * UNIT, (unit + 1) * UNIT), IoError::Gone);
+                match self.pool.is_stale(device, region) {
+                    // It may have caught up with what came before.
+                    true => self.set_back(device, volume, part),
+                    false => all &= self.miss(device, volume, part, IoError::Gone),
+                }
             }
         }
         all
+    }
+
+    /// Whether a member was not there at some time since so many comings and goings.
+    pub(super) fn was_away(&self, device: DeviceId, moves: u64) -> bool {
+        !self.pool.is_online(device) || self.pool.device(device).is_some_and(|d| d.moved > moves)
     }
 
     // ---- what no flush covers -------------------------------------------------------------------------------------
 
     /// A change wrote to its range.
     pub(super) fn note_unflushed(&mut self, volume: VolumeId, start: u64, end: u64) {
-        if self.intent.is_off() || !self.pool.has_copies() {
+        if self.intent.is_off() {
             return;
         }
         let flushes = self.stale.flushes;
@@ -381,16 +398,22 @@ impl Engine {
         }
     }
 
-    /// What is marked as being written may differ on a member that is not there: it is behind in all of that.
-    pub(super) fn absent_missed_dirty(&mut self) {
-        let absent: Vec<DeviceId> =
-            self.pool.devices().filter(|d| d.state == DeviceState::Missing).map(|d| d.id).collect();
+    /// What the run before wrote and nothing flushed: where it was writing, and where it placed units. A member that is not
+    /// there is behind in all of that, and so is one that goes before the first flush.
+    pub(super) fn adopt_unflushed(&mut self, mut unflushed: Regions) {
+        if self.intent.is_off() {
+            return;
+        }
+        unflushed.extend(self.pool.intent.iter());
+        unflushed.retain(|(volume, _)| self.pool.volume(volume).is_some());
+        let missing = |d: &&crate::device::Device| d.state == DeviceState::Missing;
+        let absent: Vec<DeviceId> = self.pool.devices().filter(missing).map(|d| d.id).collect();
         for device in absent {
-            for region in self.pool.intent.iter().collect::<Vec<_>>() {
-                let (start, end) = (region.1 * REGION, (region.1 + 1) * REGION);
-                self.miss(device, region.0, (start, end), IoError::Gone);
+            for (volume, region) in unflushed.iter() {
+                self.miss(device, volume, (region * REGION, (region + 1) * REGION), IoError::Gone);
             }
         }
+        self.stale.unflushed.push_back((self.stale.flushes, unflushed));
     }
 
     /// A volume goes.

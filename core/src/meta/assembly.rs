@@ -21,7 +21,7 @@ use crate::chunk::Chunk;
 use crate::device::DeviceState;
 use crate::pool::Pool;
 use crate::profile::slice;
-use crate::regions::UNITS;
+use crate::regions::{Region, Regions, UNITS};
 use crate::request::IoError;
 use crate::units::{ChunkId, DeviceId, UNIT, Uuid, VolumeId};
 use crate::volume::{Entry, LEAF};
@@ -60,6 +60,8 @@ pub struct Opened {
     pub(crate) root: Vec<Page>,
     pub(crate) next_lsn: Lsn,
     pub(crate) next_seq: u64,
+    /// Where units were placed that no flush covers: a member that is not there may have lost them with its cache.
+    pub(crate) unflushed: Regions,
     /// Members that are not there.
     pub missing: Vec<DeviceId>,
     /// Members that are there but were opened without those that count, and changed since, in one sentence that says what
@@ -189,16 +191,21 @@ impl Assembly {
         }
         let mut log = self.read_log(&rings);
         let keep = if self.same_boot { log.end } else { log.stable };
-        let mut forgotten = 0;
+        let (mut forgotten, mut unflushed) = (0, Regions::default());
         for (lsn, record) in core::mem::take(&mut log.records) {
             match lsn {
                 _ if lsn < sb.first_lsn => {}
+                _ if lsn < keep && lsn >= log.stable => {
+                    unflushed.extend(placed(&record));
+                    pool.apply(record).map_err(|c| Stop::Because(format!("its log holds {}", c.0)))?;
+                }
                 _ if lsn < keep => pool.apply(record).map_err(|c| Stop::Because(format!("its log holds {}", c.0)))?,
-                _ if matches!(record, Record::Intent { .. }) => log.marks.push(record),
+                _ if is_mark(&record) => log.marks.push(record),
                 _ => forgotten += 1,
             }
         }
-        // They say that copies may differ, which is never wrong; and a write may have relied on any of them.
+        // They say that copies may differ or that one is behind, which is never wrong: what they spare is elsewhere. And a
+        // write or the claim of a flush may have relied on any of them.
         for mark in log.marks {
             pool.apply(mark).map_err(|c| Stop::Because(c.0))?;
         }
@@ -222,8 +229,8 @@ impl Assembly {
         for i in 0..pool.device_ids_end() {
             let id = DeviceId(i as u32);
             let Some(device) = pool.device_mut(id) else { continue };
-            // Who was away, or behind, is behind in what is noted.
-            if matches!(device.state, DeviceState::Missing | DeviceState::Suspect) {
+            // Who is behind is so in what is noted, whatever a record said of it before.
+            if matches!(device.state, DeviceState::Online | DeviceState::Missing | DeviceState::Suspect) {
                 let state = if stale.contains(&id) { DeviceState::Suspect } else { DeviceState::Online };
                 device.state = state;
             }
@@ -268,6 +275,7 @@ impl Assembly {
             root: root_pages,
             next_lsn: keep.max(sb.first_lsn),
             next_seq: log.next_seq.saturating_add(u64::from(sb.log_blocks)),
+            unflushed,
             missing,
             apart: (!apart.is_empty()).then(|| {
                 format!(
@@ -417,7 +425,7 @@ impl Assembly {
             };
             if has_gap {
                 // Behind a gap only marks count: they are forced one by one.
-                log.marks.extend(records.into_iter().filter(|record| matches!(record, Record::Intent { .. })));
+                log.marks.extend(records.into_iter().filter(is_mark));
                 continue;
             }
             for (i, record) in records.into_iter().enumerate() {
@@ -481,7 +489,8 @@ fn behind_everywhere(pool: &Pool) -> Option<String> {
 
 struct Log {
     records: Vec<(Lsn, Record)>,
-    /// Marks of write intent that count though their place in the order is not known to be stable.
+    /// Marks of write intent and of what members missed: they count though their place in the order is not known to be
+    /// stable.
     marks: Vec<Record>,
     end: Lsn,
     stable: Lsn,
@@ -492,6 +501,20 @@ impl Log {
     fn empty(sb: &Superblock) -> Log {
         Log { records: Vec::new(), marks: Vec::new(), end: sb.first_lsn, stable: sb.first_lsn, next_seq: sb.log_seq }
     }
+}
+
+/// The regions that a record is about: of units that got a place, or more content.
+fn placed(record: &Record) -> impl Iterator<Item = Region> {
+    let (volume, first, end) = match *record {
+        Record::Map { volume, unit, count, .. } => (volume, unit, unit.saturating_add(u64::from(count))),
+        _ => (VolumeId(0), 0, 0),
+    };
+    (first / UNITS..end.div_ceil(UNITS)).map(move |region| (volume, region))
+}
+
+/// True of any later state: copies may differ, or a member may be behind.
+fn is_mark(record: &Record) -> bool {
+    matches!(record, Record::Intent { .. } | Record::Stale { .. })
 }
 
 enum Stop {

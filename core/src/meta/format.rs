@@ -133,6 +133,7 @@ pub fn plan(new: &NewPool) -> Result<Plan, ControlError> {
             flushed: 0,
             faults: 0,
             is_behind: false,
+            moved: 0,
         };
         let applied = pool.apply(Record::Device(Box::new(device)));
         applied.expect("a fresh device contradicts nothing");

@@ -191,10 +191,10 @@ fn marks() {
     let said = pool.records();
     assert!(said.iter().any(|r| matches!(r, Record::Intent { word: 1, bits: 0xc0, .. })), "the root has it too");
     assert!(said.iter().any(|r| matches!(r, Record::Stale { word: 0, .. })));
-    // A mark adds to what was said before; what a member missed is said anew.
+    // A mark adds to what was said before; only a root says less.
     pool.apply(Record::Intent { volume, word: 1, bits: 1 }).expect("fits");
-    pool.apply(Record::Stale { device, volume, word: 0, bits: 0 }).expect("fits");
-    assert_eq!((pool.intent.len(), pool.stale.len()), (3, 0));
+    pool.apply(Record::Stale { device, volume, word: 0, bits: 1 }).expect("fits");
+    assert_eq!((pool.intent.len(), pool.stale[&device].len()), (3, 2));
     pool.apply(Record::VolumeRemove(volume)).expect("fits");
     assert!(pool.intent.is_empty());
 }

@@ -206,6 +206,7 @@ mod tests {
             flushed: 0,
             faults: 0,
             is_behind: false,
+            moved: 0,
         };
         pool.apply(Record::Device(member.into())).expect("fits");
         pool.apply(Record::ChunkAdd(superblock.system[0].clone().into())).expect("fits");

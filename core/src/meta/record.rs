@@ -373,6 +373,7 @@ fn decode_device(r: &mut Reader<'_>) -> Result<Device, Malformed> {
         flushed: 0,
         faults: 0,
         is_behind: false,
+        moved: 0,
     })
 }
 

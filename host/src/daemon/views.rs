@@ -167,6 +167,12 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
     let mut add = |code: &str, message: String, action: Option<&str>| {
         problems.push(Problem { code: code.into(), message, action: action.map(String::from) });
     };
+    if report.suspended {
+        let message =
+            "the pool's records can be written nowhere any more: changes fail with EIO, reads go on".to_string();
+        let action = format!("see to its devices, then: braid export {0} and braid import {0}", report.name);
+        add("pool.suspended", message, Some(&action));
+    }
     let gone = gone(report);
     let lost = report.chunks.iter().filter(|c| survives(c, &gone).is_none()).count();
     if lost > 0 {
@@ -180,7 +186,8 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
             DeviceState::Failed => {
                 let errors = d.io.read_errors.saturating_add(d.io.write_errors);
                 let message = format!("device {id} ({path}) was given up and is no longer used ({errors} errors)");
-                let action = format!("the pool goes on with the others; to use it again: braid online {} {id}", report.name);
+                let action =
+                    format!("the pool goes on with the others; to use it again: braid online {} {id}", report.name);
                 add("device.failed", message, Some(&action));
             }
             DeviceState::Suspect => {
@@ -373,6 +380,7 @@ mod tests {
             generation: 12,
             scrub: Default::default(),
             resync: Default::default(),
+            suspended: false,
         }
     }
 

@@ -18,7 +18,7 @@ use braid_host::nbd::Handover;
 use braid_host::nbd::acceptor::Peer;
 use braid_host::nbd::handshake::Session;
 use braid_host::nbd::stream::Stream;
-use braid_host::pump::{Load, MEMORY_MIN, Options, PumpHandle, Setup, superblock_of};
+use braid_host::pump::{Load, MEMORY_MIN, Options, PumpHandle, Setup, Without, superblock_of};
 use braid_host::reactor::Choice;
 
 use crate::nbd::world::{eventually, export};
@@ -26,7 +26,14 @@ use crate::nbd::world::{eventually, export};
 const BOOT: Uuid = Uuid([9; 16]);
 
 pub(crate) fn options(reactor: Choice) -> Options {
-    Options { reactor, memory: 128 << 20, boot: BOOT, without: Without::Nothing, flight: None, on_event: Box::new(|_| ()) }
+    Options {
+        reactor,
+        memory: 128 << 20,
+        boot: BOOT,
+        without: Without::Nothing,
+        flight: None,
+        on_event: Box::new(|_| ()),
+    }
 }
 
 pub(crate) fn disk(path: &Path, create_size: Option<u64>) -> Disk {

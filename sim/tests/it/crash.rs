@@ -45,7 +45,10 @@ fn after_a_cut_copies_are_alike_and_never_contradict_each_other() {
     let rules = Rules { mistake: None, alike: true };
     for name in crash::names() {
         if let Err(f) = crash::scene(&name, 1, POINTS / 5, rules) {
-            panic!("{}\n    braid lab crash --alike --scenario {} --seed {} --point {}", f.why, f.scene, f.seed, f.point);
+            panic!(
+                "{}\n    braid lab crash --alike --scenario {} --seed {} --point {}",
+                f.why, f.scene, f.seed, f.point
+            );
         }
     }
 }

@@ -7,6 +7,7 @@ use braid_core::scrub::State;
 use braid_core::units::{BLOCK, DeviceId, MIB, VolumeId};
 use braid_core::{ChunkType, DeviceState};
 use braid_sim::device::Model;
+use braid_sim::oracle::Loses;
 use braid_sim::world::Shape;
 use braid_sim::{Crash, Ends, Fault, Trouble, World};
 
@@ -89,6 +90,8 @@ fn a_torn_write_fails_and_leaves_old_and_new_sectors() {
 #[test]
 fn a_misdirected_write_is_a_difference_that_a_scrub_finds() {
     let (mut world, v) = pool(Profile::Raid1, 2);
+    // The region is marked by now, so the next write that the member gets is the block's.
+    assert_eq!(world.run(v, WRITE, 4 * BLOCK, BLOCK), Ok(()));
     befalls(&mut world, 1, Trouble::Misdirected { percent: 100, left: 1 });
     assert_eq!(world.run(v, WRITE, 4 * BLOCK, BLOCK), Ok(()), "the device says that it is done");
     world.run_until_quiet();
@@ -156,7 +159,7 @@ fn a_pulled_device_loses_its_cache_and_is_found_again_by_an_opening() {
     assert_eq!(world.run(v, WRITE, 0, BLOCK), Err(RequestError::Io));
     world.run_until_quiet();
     world.crash(Crash::Process);
-    world.oracle.crash(true);
+    world.oracle.crash(Loses::Unflushed);
     if world.now() < SECOND {
         let why = world.open().expect_err("it is out");
         assert!(why.contains("no member"), "{why}");

@@ -64,6 +64,8 @@ impl Engine {
                 }
                 Round::Devices(_, 1..) => return,
                 Round::Devices(_, 0) if self.commit.round_failed => self.round_failed(),
+                // What a member lost of this is said before all of it is called stable: blocks of one group may arrive apart.
+                Round::Devices(_, 0) if self.commit.failure_lsn > self.journal.written() => return,
                 Round::Devices(lsn, 0) => {
                     self.flush_ended(self.commit.round_flush);
                     self.commit.round = Round::Claim(lsn);

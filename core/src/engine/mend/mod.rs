@@ -82,8 +82,9 @@ pub(super) struct Mend {
     pub(super) cause: Cause,
     pub(super) target: Target,
     epoch: Option<u64>,
-    /// Checkpoints so far, when the look began.
+    /// Checkpoints so far, and comings and goings of members, when the look began.
     checkpoints: u64,
+    moves: u64,
     pub(super) columns: [Option<Column>; COPIES_MAX],
     /// First byte within a column.
     pub(super) offset: u64,
@@ -161,6 +162,7 @@ impl Engine {
             target,
             epoch: None,
             checkpoints: 0,
+            moves: 0,
             columns: [None; COPIES_MAX],
             offset: 0,
             scratch: [None; COPIES_MAX],
@@ -220,7 +222,7 @@ impl Engine {
         let (checkpoints, epoch) = (self.counters.checkpoints, self.space.enter());
         let mend = &mut self.mends[id];
         (mend.mask, mend.columns, mend.offset) = (mask, columns, part.offset);
-        (mend.checkpoints, mend.epoch) = (checkpoints, Some(epoch));
+        (mend.checkpoints, mend.moves, mend.epoch) = (checkpoints, self.moves, Some(epoch));
         let region = target.home().map(|(volume, unit)| regions::of_unit(volume, unit));
         let is_stale = |c: &Column| region.is_some_and(|region| self.pool.is_stale(c.device, region));
         let missed = |c: &Option<Column>| c.as_ref().is_some_and(&is_stale);
@@ -439,7 +441,7 @@ impl Engine {
             // What could not be written is behind now, unless it is no worse than it was.
             let is_worse = mend.failed[copy] != 0 && (was_dirty || mend.stale >> copy & 1 == 1);
             let is_absent =
-                !self.pool.is_online(column.device) && (was_dirty || mend.rewritten.iter().any(|&m| m != 0));
+                self.was_away(column.device, mend.moves) && (was_dirty || mend.rewritten.iter().any(|&m| m != 0));
             if is_worse {
                 self.miss(column.device, volume, part, error);
                 failed = Some(column.device);
@@ -451,6 +453,12 @@ impl Engine {
         match failed {
             None if !mend.lacks_source => self.stale_unit_done(volume, unit),
             by => self.stale_unit_failed(volume, unit, by),
+        }
+        // Who came meanwhile has nothing of this.
+        for column in mend.columns.iter().flatten() {
+            if self.was_away(column.device, mend.moves) {
+                self.set_back(column.device, volume, part);
+            }
         }
     }
 

@@ -19,7 +19,12 @@ impl Daemon {
         let pool = self.pools.get(&request.pool)?;
         let device = member(&pool, &request.device)?;
         if device.state.is_used() {
-            return Ok(Change::unchanged(format!("device {} of pool {} is {}", device.id, pool.name, device.state.name())));
+            return Ok(Change::unchanged(format!(
+                "device {} of pool {} is {}",
+                device.id,
+                pool.name,
+                device.state.name()
+            )));
         }
         let id = device.id;
         // The kernel may still hold the file of a disk that went, and our own lock with it.
@@ -38,7 +43,8 @@ impl Daemon {
         let done = pool.ask(|pump| pump.control(Command::OfflineDevice { device: id }))?;
         pool.ask(|pump| pump.let_go(id))?;
         let what = format!("device {id} of pool {} out of use", pool.name);
-        let notes = vec![format!("what is written without it is noted; to use it again: braid online {} {id}", pool.name)];
+        let notes =
+            vec![format!("what is written without it is noted; to use it again: braid online {} {id}", pool.name)];
         Ok(Change { changed: done != Done::Unchanged, what, notes, ..Change::default() })
     }
 
@@ -58,7 +64,7 @@ impl Daemon {
         }
         let mut why = Vec::new();
         for place in places {
-            match self.claim(pool, device, &place) {
+            match self.claim_returning(pool, device, &place) {
                 Ok(Some(disk)) => return Ok((disk, place.display().to_string())),
                 Ok(None) => {}
                 Err(reason) => why.push(reason),
@@ -77,7 +83,7 @@ impl Daemon {
     }
 
     /// Opens a place if the member is there; nothing when something else is.
-    fn claim(&self, pool: &OpenPool, device: &DeviceReport, place: &Path) -> Result<Option<Disk>, String> {
+    fn claim_returning(&self, pool: &OpenPool, device: &DeviceReport, place: &Path) -> Result<Option<Disk>, String> {
         let spec = DiskSpec::of_member(place);
         let options = OpenOptions { direct: self.config.direct, ..OpenOptions::default() };
         let is_it = |disk: &Disk| match discover::look(disk, &place.display().to_string()) {
