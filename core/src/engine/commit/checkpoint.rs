@@ -114,6 +114,8 @@ impl Engine {
             Step::Flush if self.commit.failure_lsn > self.journal.stable() && !self.commit.opening => {
                 self.wait_for_failure();
             }
+            // The log is not written yet: the image itself has to say so.
+            Step::Flush if self.commit.opening && self.commit.failure_lsn > checkpoint.first_lsn => self.retake_image(),
             Step::Flush => {
                 let flush = self.commit.checkpoint.as_ref().expect("just seen").flush;
                 self.flush_ended(flush);
@@ -181,6 +183,19 @@ impl Engine {
                 checkpoint.copies.pending += 1;
                 self.issue_record(Owner::Page, column.device, column.offset + offset, bytes.clone(), false);
             }
+        }
+    }
+
+    /// Writes another image on top of the one that nothing refers to.
+    fn retake_image(&mut self) {
+        let before = self.commit.checkpoint.take().expect("under way");
+        self.commit.root = before.root;
+        self.start_checkpoint();
+        if let Some(checkpoint) = &mut self.commit.checkpoint {
+            checkpoint.stale.extend(before.stale);
+            checkpoint.waiters.extend(before.waiters);
+        } else {
+            self.commit.checkpoint_waiters.extend(before.waiters);
         }
     }
 

@@ -146,7 +146,7 @@ impl Engine {
                 let device = self.pool.device_mut(io.device).expect("I/Os go to members");
                 device.flushed = device.flushed.max(covered);
             }
-            Err(error) if self.intent.is_off() || self.commit.is_opening() => match self.spares(io.device) {
+            Err(error) if self.intent.is_off() => match self.spares(io.device) {
                 true => self.fail_device(io.device, error),
                 false => lost = true,
             },
