@@ -25,7 +25,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::data::{edges, envelope, mask_in};
-use super::{Active, Engine};
+use super::{Active, Engine, Slip};
 use crate::meta::journal::Lsn;
 use crate::meta::record::Record;
 use crate::regions::{self, REGION, Region, touched};
@@ -89,7 +89,7 @@ impl Engine {
     /// Some log record on its way is a mark, of intent or of what a member missed: it has to be on stable media when it is
     /// there.
     pub(super) fn has_marks_under_way(&self) -> bool {
-        self.intent.marked.max(self.commit.failure_lsn) > self.journal.written()
+        self.intent.marked.max(self.commit.failure_lsn) > self.journal.written() && !self.slips(Slip::MarkNotForced)
     }
 
     /// Marks what a change is about to write over; false when it has to wait, and then it is taken care of.
@@ -114,7 +114,7 @@ impl Engine {
         }
         let regions = parts.iter().flat_map(|&(start, end)| touched(volume, start, end));
         let lsn = regions.filter_map(|r| self.intent.marks.get(&r)).map(|mark| mark.lsn).max().unwrap_or(0);
-        if lsn < self.journal.written() {
+        if lsn < self.journal.written() || self.slips(Slip::WriteBeforeMark) {
             return true;
         }
         if self.commit.is_dead() {
@@ -257,6 +257,11 @@ impl Engine {
             self.intent.marks.iter().filter(|(_, mark)| is_idle(mark)).map(|(&r, mark)| (mark.last, r)).collect();
         idle.retain(|&(_, region)| self.is_settled(region));
         idle.sort_unstable();
+        if self.slips(Slip::CleanedWhileWritten) {
+            self.intent.marks.keys().for_each(|&region| {
+                self.pool.intent.remove(region);
+            });
+        }
         let (now, mut left) = (self.now, self.intent.marks.len());
         for (last, region) in idle {
             if self.is_closing() || now.since(last) >= CLEAN_NS || left > most / 2 {

@@ -11,8 +11,8 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::Engine;
 use super::mend::{Cause, Target};
+use super::{Engine, Slip};
 use crate::regions::{self, Region, UNITS};
 use crate::report::ResyncReport;
 use crate::units::{UNIT, VolumeId};
@@ -72,7 +72,7 @@ impl Engine {
 
     /// Whether a read has to wait until what it wants is mended; then that begins, and it is taken care of.
     pub(super) fn waits_for_mend(&mut self, id: u32, start: u64, end: u64) -> bool {
-        if self.resync.doubts.is_empty() || self.is_without_mends() {
+        if self.resync.doubts.is_empty() || self.is_without_mends() || self.slips(Slip::DoubtsNotMended) {
             return false;
         }
         let volume = self.requests[id].request.volume;
@@ -131,7 +131,7 @@ impl Engine {
         if self.commit.is_opening() {
             return self.commit.is_dead() && self.wake_readers();
         }
-        if self.resync.doubts.is_empty() && self.resync.readers.is_empty() {
+        if self.resync.doubts.is_empty() && self.resync.readers.is_empty() || self.slips(Slip::DoubtsNotMended) {
             return false;
         }
         let mut any = core::mem::take(&mut self.resync.is_woken) && self.wake_readers();

@@ -23,6 +23,20 @@ pub enum Slip {
     AnswerBeforeFailure,
     /// Every superblock has the same generation, and so the same slot.
     GenerationNotRaised,
+    /// A write goes over blocks while the mark of their region is on its way.
+    WriteBeforeMark,
+    /// Marks of write intent, and of what members missed, are not forced.
+    MarkNotForced,
+    /// A region is called clean while something is written to it.
+    CleanedWhileWritten,
+    /// Copies that may differ are read like others, and never made alike.
+    DoubtsNotMended,
+    /// What a member missed is called caught up when it is back.
+    CaughtUpAtOnce,
+    /// A stale copy is read like others.
+    StaleTrusted,
+    /// What a member loses with its cache is not noted.
+    LossNotNoted,
 }
 
 impl Engine {

@@ -14,8 +14,8 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use super::Engine;
 use super::mend::{Cause, Target};
+use super::{Engine, Slip};
 use crate::chunk::Column;
 use crate::device::{DeviceState, FAULTS_MAX};
 use crate::meta::record::Record;
@@ -64,7 +64,7 @@ impl Engine {
 
     /// Copies that must not be read: one bit each.
     pub(super) fn barred(&self, volume: VolumeId, at: u64, columns: &[Column]) -> u8 {
-        if self.pool.stale.is_empty() {
+        if self.pool.stale.is_empty() || self.slips(Slip::StaleTrusted) {
             return 0;
         }
         let is_stale = |c: &Column| self.pool.is_stale(c.device, (volume, at / REGION));
@@ -162,6 +162,9 @@ impl Engine {
     pub(super) fn lose_unflushed(&mut self, device: DeviceId, error: IoError) -> bool {
         if self.intent.is_off() || !self.spares_system(device) {
             return false;
+        }
+        if self.slips(Slip::LossNotNoted) {
+            return true;
         }
         let mut all = Regions::default();
         self.stale.unflushed.iter().flat_map(|(_, regions)| regions.iter()).for_each(|r| {
@@ -306,7 +309,7 @@ impl Engine {
             any = true;
             let region = regions::of_unit(volume, unit);
             let is_missed = |c: &Column| self.pool.is_online(c.device) && self.pool.is_stale(c.device, region);
-            let has_content = self.entry(volume, unit).written() != 0;
+            let has_content = self.entry(volume, unit).written() != 0 && !self.slips(Slip::CaughtUpAtOnce);
             if has_content && self.columns_of(volume, unit).iter().any(is_missed) {
                 self.stale.active.insert((volume, unit));
                 self.mend(Cause::CatchUp, Target::Unit(volume, unit));

@@ -30,7 +30,7 @@ pub enum Mistake {
 
 impl Mistake {
     /// All.
-    pub const ALL: [Mistake; 15] = [
+    pub const ALL: [Mistake; 22] = [
         Mistake::FlushNotPassedOn,
         Mistake::FlushOfOneMember,
         Mistake::FuaNotPassedOn,
@@ -46,6 +46,13 @@ impl Mistake {
         Mistake::Of(Slip::LogReusedEarly),
         Mistake::Of(Slip::UnitsReusedEarly),
         Mistake::Of(Slip::AnswerBeforeFailure),
+        Mistake::Of(Slip::WriteBeforeMark),
+        Mistake::Of(Slip::MarkNotForced),
+        Mistake::Of(Slip::CleanedWhileWritten),
+        Mistake::Of(Slip::DoubtsNotMended),
+        Mistake::Of(Slip::CaughtUpAtOnce),
+        Mistake::Of(Slip::StaleTrusted),
+        Mistake::Of(Slip::LossNotNoted),
     ];
 
     /// As it is written.
@@ -112,6 +119,27 @@ impl Mistake {
                 "a write is answered while the log does not say yet that a member missed it",
                 "degraded",
             ),
+            Mistake::Of(Slip::WriteBeforeMark) => (
+                "write-before-mark",
+                "a write goes over blocks while the mark of their region is on its way",
+                "overwrite",
+            ),
+            Mistake::Of(Slip::MarkNotForced) => {
+                ("mark-not-forced", "marks of write intent and of what members missed are not forced", "overwrite")
+            }
+            Mistake::Of(Slip::CleanedWhileWritten) => {
+                ("cleaned-while-written", "a region is called clean while something is written to it", "checkpoint")
+            }
+            Mistake::Of(Slip::DoubtsNotMended) => {
+                ("doubts-not-mended", "copies that may differ are read like others, and never made alike", "overwrite")
+            }
+            Mistake::Of(Slip::CaughtUpAtOnce) => {
+                ("caught-up-at-once", "what a member missed is called caught up when it is back", "degraded")
+            }
+            Mistake::Of(Slip::StaleTrusted) => ("stale-trusted", "a stale copy is read like others", "degraded"),
+            Mistake::Of(Slip::LossNotNoted) => {
+                ("loss-not-noted", "what a member loses with its cache is not noted", "degraded")
+            }
         }
     }
 

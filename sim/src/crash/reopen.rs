@@ -87,7 +87,11 @@ impl Reopener {
                     }
                 }
                 Step::Ready(opened) => {
-                    return Ok(Engine::new(*opened, Instant(0), boot, Uuid([0xa5; 16])));
+                    let mut engine = Engine::new(*opened, Instant(0), boot, Uuid([0xa5; 16]));
+                    if let Some(Mistake::Of(slip)) = self.mistake {
+                        engine.slip(slip);
+                    }
+                    return Ok(engine);
                 }
             }
         }
