@@ -173,7 +173,7 @@ impl Engine {
     /// was never used before: it tells this run from every other one, also from those of a part of the same pool.
     /// The first thing the engine does is a checkpoint, so that the log of the run before is never needed again.
     pub fn new(opened: Opened, now: Instant, boot: Uuid, opening: Uuid) -> Engine {
-        let Opened { pool, mut superblock, pages, root, next_lsn, next_seq, unflushed, .. } = opened;
+        let Opened { pool, mut superblock, pages, root, next_lsn, next_seq, orphans, unflushed, .. } = opened;
         superblock.epoch = superblock.epoch.wrapping_add(1);
         superblock.boot = boot;
         superblock.note_opening(opening);
@@ -221,6 +221,7 @@ impl Engine {
             }
         }
         engine.find_open_chunks();
+        engine.orphan_pages(orphans);
         engine.adopt_marks();
         engine.adopt_doubts();
         engine.adopt_unflushed(unflushed);

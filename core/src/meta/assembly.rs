@@ -60,6 +60,8 @@ pub struct Opened {
     pub(crate) root: Vec<Page>,
     pub(crate) next_lsn: Lsn,
     pub(crate) next_seq: u64,
+    /// Pages of leaves whose volumes the log took away: free with the next root.
+    pub(crate) orphans: Vec<Page>,
     /// Where units were placed that no flush covers: a member that is not there may have lost them with its cache.
     pub(crate) unflushed: Regions,
     /// Members that are not there.
@@ -178,6 +180,7 @@ impl Assembly {
             }
         }
         let addresses: Vec<_> = leaves.iter().map(|&(_, _, page, crc)| (page, Some(crc))).collect();
+        let mut orphans: BTreeSet<Page> = leaves.iter().map(|&(_, _, page, _)| page).collect();
         take_all(&mut space, leaves.iter().map(|&(_, _, page, _)| page))?;
         let payloads = self.pages(&by_id, &addresses, 0)?;
         for ((volume, leaf, page, crc), payload) in leaves.into_iter().zip(payloads) {
@@ -217,6 +220,11 @@ impl Assembly {
             {
                 return Err(Stop::because("its superblock and its root don't agree on the system chunks"));
             }
+        }
+        for volume in pool.volumes() {
+            volume.map.slots().for_each(|(_, slot)| {
+                orphans.remove(&slot.page);
+            });
         }
         pool.count_units().map_err(|c| Stop::Because(c.0))?;
         // System chunks made after the checkpoint hold no page yet.
@@ -275,6 +283,7 @@ impl Assembly {
             root: root_pages,
             next_lsn: keep.max(sb.first_lsn),
             next_seq: log.next_seq.saturating_add(u64::from(sb.log_blocks)),
+            orphans: orphans.into_iter().collect(),
             unflushed,
             missing,
             apart: (!apart.is_empty()).then(|| {

@@ -501,3 +501,25 @@ fn what_a_volume_left_behind_is_nobodys_difference() {
     world.run_until_quiet();
     world.check_quiet(true);
 }
+
+/// Leaves that the root names and whose volume the log ended are nobody's after an opening: a member that missed them has
+/// nothing to get, and a scrub nothing to compare.
+#[test]
+fn leaves_of_a_volume_that_the_log_ended_are_nobodys_either() {
+    let (mut world, v) = pool(2, Profile::Raid1, Profile::Raid1);
+    world.run_until_quiet();
+    let since = world.now();
+    world.faults.0.push(Fault { device: 2, trouble: Trouble::Absent { since } });
+    fill(&mut world, v);
+    world.control(Command::Checkpoint).expect("leaves without the second member");
+    world.run_until_quiet();
+    world.oracle.destroy(v.0);
+    world.control(Command::DestroyVolume { volume: v }).expect("it is there");
+    world.oracle.destroyed(v.0);
+    world.crash(Crash::Process);
+    world.faults.0.clear();
+    world.open().expect("it is back");
+    world.run_until_quiet();
+    let found = scrub(&mut world);
+    assert!(!found.iter().any(|event| matches!(event, Event::ScrubDifference { .. })), "{found:?}");
+}
