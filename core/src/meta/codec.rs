@@ -94,11 +94,14 @@ impl<'a> Reader<'a> {
 
 /// Bytes that one step of the checksum takes.
 const STEP: usize = 16;
+/// Zeros that are passed at once.
+const NOTHING: usize = 256;
 
 /// CRC-32C (Castagnoli, reflected polynomial 0x82f63b78), as iSCSI, ext4 and btrfs use it.
 ///
 /// Slicing by sixteen: an opening checks every page and log block, and core may not have dependencies. Against slicing by
-/// four, a page takes a third of the time.
+/// four, a page takes a third of the time. Pages and log blocks are zeros behind what they say: [`NOTHING`] bytes of those take
+/// one look and four tables.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     !update(!0, bytes)
 }
@@ -111,6 +114,19 @@ pub(crate) fn crc32c_without(bytes: &[u8], at: usize) -> u32 {
 }
 
 fn update(mut crc: u32, bytes: &[u8]) -> u32 {
+    let (blocks, rest) = bytes.as_chunks::<NOTHING>();
+    for block in blocks {
+        crc = if *block == [0; NOTHING] { past_zeros(crc) } else { step_by_step(crc, block) };
+    }
+    step_by_step(crc, rest)
+}
+
+/// The checksum after [`NOTHING`] more zeros.
+fn past_zeros(crc: u32) -> u32 {
+    crc.to_le_bytes().iter().zip(&PAST_ZEROS).fold(0, |sum, (&byte, table)| sum ^ table[usize::from(byte)])
+}
+
+fn step_by_step(mut crc: u32, bytes: &[u8]) -> u32 {
     let (steps, rest) = bytes.as_chunks::<STEP>();
     for step in steps {
         let mut sum = 0;
@@ -128,6 +144,29 @@ fn update(mut crc: u32, bytes: &[u8]) -> u32 {
 }
 
 static TABLES: [[u32; 256]; STEP] = tables();
+/// What each byte of a checksum becomes with [`NOTHING`] zeros.
+static PAST_ZEROS: [[u32; 256]; 4] = past_zeros_tables();
+
+const fn past_zeros_tables() -> [[u32; 256]; 4] {
+    let step = tables();
+    let mut tables = [[0u32; 256]; 4];
+    let mut place = 0;
+    while place < 4 {
+        let mut i = 0;
+        while i < 256 {
+            let mut crc = (i as u32) << (8 * place);
+            let mut n = 0;
+            while n < NOTHING {
+                crc = (crc >> 8) ^ step[0][(crc & 0xff) as usize];
+                n += 1;
+            }
+            tables[place][i] = crc;
+            i += 1;
+        }
+        place += 1;
+    }
+    tables
+}
 
 const fn tables() -> [[u32; 256]; STEP] {
     let mut tables = [[0u32; 256]; STEP];
@@ -187,6 +226,15 @@ mod tests {
             let mut bare = bytes.clone();
             bare[at..at + 4].fill(0);
             assert_eq!(crc32c_without(&bytes, at), slowly(&bare), "without {at}");
+        }
+    }
+
+    #[test]
+    fn crc32c_of_zeros_between_and_behind() {
+        for (front, zeros, back) in [(0, 256, 0), (0, 1024, 3), (5, 700, 0), (256, 512, 256), (300, 4096 - 300, 0)] {
+            let bytes: Vec<u8> =
+                (1..=front).chain((0..zeros).map(|_| 0)).chain(1..=back).map(|i: u32| i as u8).collect();
+            assert_eq!(crc32c(&bytes), slowly(&bytes), "{front} bytes, {zeros} zeros, {back} bytes");
         }
     }
 
