@@ -98,7 +98,7 @@ fn fsck_and_a_ledger_find_nothing_after_25_times_kill_9_under_load() {
     }
     let mut real = Real::start();
     real.tank("raid1", &[GIB, GIB, GIB], 96 * MIB);
-    let device = real.ok("share tank/v loop");
+    let mut device = real.ok("share tank/v loop");
     let mount = real.word("mnt");
     sh(&format!("mkfs.ext4 -q -E lazy_itable_init=0 {device}; mkdir {mount}"));
     let path = real.path("mnt/ledger");
@@ -145,7 +145,8 @@ fn fsck_and_a_ledger_find_nothing_after_25_times_kill_9_under_load() {
         drop(file);
         shell(&format!("umount {mount} || umount -l {mount}"));
         real.restart();
-        assert_eq!(real.ok("shares -H -o uri").lines().last(), Some(device.as_str()), "at the same place again");
+        // Most often where it was; the kernel may still hold that one, or somebody else has it by now.
+        device = real.ok("shares -H -o uri").lines().last().expect("it is served again").into();
     }
     println!("{} times synced", ledger.synced.load(Ordering::Relaxed));
 }
