@@ -100,7 +100,7 @@ const NOTHING: usize = 256;
 /// CRC-32C (Castagnoli, reflected polynomial 0x82f63b78), as iSCSI, ext4 and btrfs use it.
 ///
 /// Slicing by sixteen: an opening checks every page and log block, and core may not have dependencies. Against slicing by
-/// four, a page takes a third of the time. Pages and log blocks are zeros behind what they say: [`NOTHING`] bytes of those take
+/// four, a page takes a third of the time. Pages and log blocks are zeros behind what they say: 256 bytes of those take
 /// one look and four tables.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     !update(!0, bytes)
