@@ -2,8 +2,10 @@
 //!
 //! Commands are idempotent where they can be: setting what already holds succeeds and changes nothing.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 
+use crate::meta::format::NewDevice;
 use crate::units::{DeviceId, VolumeId};
 
 pub use crate::content::VolumeClass;
@@ -74,6 +76,8 @@ pub enum Command {
     ScrubResume,
     /// Stop for good.
     ScrubCancel,
+    /// Make a device a member; the host has connected it under [`crate::Pool::next_device_id`].
+    AddDevice(Box<NewDevice>),
 }
 
 /// A command succeeded.
@@ -85,6 +89,8 @@ pub enum Done {
     Unchanged,
     /// The new volume's id.
     Volume(VolumeId),
+    /// The new member's id.
+    Device(DeviceId),
     /// It holds now, but not exactly as asked (a rounded value).
     Adjusted(String),
 }

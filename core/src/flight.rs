@@ -13,9 +13,12 @@
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
+use crate::allocator::{Hint, Tiers};
 use crate::control::{Command, VolumeClass};
+use crate::device::DeviceClass;
 use crate::meta::assembly::MetaRead;
 use crate::meta::codec::{Malformed, Reader, Writer};
+use crate::meta::format::NewDevice;
 use crate::request::{Content, Input, IoError, Op, Output, Request};
 use crate::units::{BufId, ClientId, DeviceId, Instant, IoId, Uuid, VolumeId};
 
@@ -238,6 +241,7 @@ fn encode_command<'a>(w: &'a mut Writer, command: &Command) -> &'a mut Writer {
         Command::ScrubPause => w.u8(11),
         Command::ScrubResume => w.u8(12),
         Command::ScrubCancel => w.u8(13),
+        Command::AddDevice(new) => encode_new(w.u8(20), new),
     }
 }
 
@@ -260,8 +264,30 @@ fn decode_command(r: &mut Reader<'_>) -> Result<Command, Malformed> {
         11 => Command::ScrubPause,
         12 => Command::ScrubResume,
         13 => Command::ScrubCancel,
+        20 => Command::AddDevice(decode_new(r)?.into()),
         _ => return Err(Malformed),
     })
+}
+
+fn encode_new<'a>(w: &'a mut Writer, new: &NewDevice) -> &'a mut Writer {
+    let NewDevice { uuid, path, size, class, rotational, tiers, hint } = new;
+    w.uuid(*uuid).text(path).u64(*size).text(class.name()).u8(u8::from(*rotational)).u8(*hint as u8);
+    match tiers {
+        None => w.u8(0),
+        Some(tiers) => w.u8(1).u8(tiers.data).u8(tiers.metadata),
+    }
+}
+
+fn decode_new(r: &mut Reader<'_>) -> Result<NewDevice, Malformed> {
+    let (uuid, path, size) = (r.uuid()?, r.text()?, r.u64()?);
+    let class = DeviceClass::parse(&r.text()?).ok_or(Malformed)?;
+    let rotational = r.u8()? == 1;
+    let hint = Hint::ALL.get(usize::from(r.u8()?)).copied().ok_or(Malformed)?;
+    let tiers = match r.u8()? {
+        0 => None,
+        _ => Some(Tiers { data: r.u8()?, metadata: r.u8()? }),
+    };
+    Ok(NewDevice { uuid, path, size, class, rotational, tiers, hint })
 }
 
 #[cfg(test)]
@@ -274,6 +300,12 @@ mod tests {
         let (client, volume, buf) = (ClientId(2), VolumeId(3), BufId(4));
         let content = Content::Metadata;
         Input::Submit(Request { tag: 1, client, volume, op, offset: 5, len: 6, buf, content, no_merge: true })
+    }
+
+    fn new_device(tiers: Option<Tiers>) -> NewDevice {
+        let class = DeviceClass::parse("ssd").expect("a class");
+        let (uuid, hint) = (Uuid([7; 16]), Hint::MetadataOnly);
+        NewDevice { uuid, path: "disk".into(), size: 1 << 30, class, rotational: true, tiers, hint }
     }
 
     #[test]
@@ -300,6 +332,8 @@ mod tests {
             control(Command::DestroyVolume { volume }),
             control(Command::Set { name, value }),
             control(Command::SetDevice { device: DeviceId(1), name: "n".into(), value: "v".into() }),
+            control(Command::AddDevice(new_device(None).into())),
+            control(Command::AddDevice(new_device(Some(Tiers { data: 1, metadata: 2 })).into())),
             Entry::End(1, 2),
         ];
         let simple = [Command::Checkpoint, Command::Close, Command::ScrubStart, Command::ScrubPause];

@@ -3,6 +3,7 @@
 //! Changes come as [`Record`]s, from the log of an earlier run and from the running engine alike, so that what was
 //! read back cannot differ from what was.
 
+mod members;
 mod place;
 mod totals;
 
@@ -44,6 +45,8 @@ pub struct Pool {
     volumes: Sparse<Volume>,
     pub(crate) next_chunk: u32,
     pub(crate) next_volume: u32,
+    /// Ids below have been used.
+    next_device: u32,
 }
 
 /// A record does not fit what the pool is; the text says how.
@@ -73,6 +76,7 @@ impl Pool {
             volumes: Sparse::default(),
             next_chunk: 1,
             next_volume: 1,
+            next_device: 1,
         }
     }
 
@@ -130,7 +134,11 @@ impl Pool {
     pub(crate) fn records(&self) -> Vec<Record> {
         let head = Record::Pool { profiles: self.profiles, next_chunk: self.next_chunk, next_volume: self.next_volume };
         let mut records = Vec::from([head]);
-        records.extend(self.devices().map(|d| Record::Device(d.clone().into())));
+        let last = self.devices().filter(|d| d.is_recorded()).map(|d| d.id.0).max().unwrap_or(0);
+        if self.next_device > last + 1 {
+            records.push(Record::DeviceRemove(DeviceId(self.next_device - 1)));
+        }
+        records.extend(self.devices().filter(|d| d.is_recorded()).map(|d| Record::Device(d.clone().into())));
         records.extend(self.chunks().map(|c| Record::ChunkAdd(c.clone().into())));
         records.extend(self.volumes().map(|v| Record::Volume {
             id: v.id,
@@ -231,14 +239,17 @@ impl Pool {
                 let _ = self.properties.set(&name, &value);
             }
             Record::Device(mut device) => {
+                self.next_device = self.next_device.max(device.id.0 + 1);
                 if let Some(old) = self.device_mut(device.id) {
                     device.used = core::mem::take(&mut old.used);
                     device.counters = old.counters;
+                    device.role = old.role;
                     (device.written, device.flushed) = (old.written, old.flushed);
                 }
                 self.members_changed();
                 put(&mut self.devices, device.id.index(), *device);
             }
+            Record::DeviceRemove(id) => self.drop_member(id)?,
             Record::Pool { profiles, next_chunk, next_volume } => {
                 self.profiles = profiles;
                 self.next_chunk = self.next_chunk.max(next_chunk);

@@ -9,6 +9,7 @@ mod commands;
 mod copies;
 mod door;
 mod life;
+mod members;
 mod misdirect;
 mod quiet;
 mod time;

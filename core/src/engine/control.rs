@@ -24,6 +24,11 @@ pub(super) enum Due {
     Stable(Lsn),
     /// Once a checkpoint that begins after it is durable.
     Checkpoint,
+    /// Once so many checkpoints wrote a device's superblock, and its record is stable.
+    Joined {
+        device: DeviceId,
+        slots: u8,
+    },
 }
 
 pub(super) type Outcome = Result<(Done, Due), ControlError>;
@@ -96,6 +101,7 @@ impl Engine {
             Command::ScrubPause => self.pause_scrub(),
             Command::ScrubResume => self.resume_scrub(),
             Command::ScrubCancel => self.cancel_scrub(),
+            Command::AddDevice(new) => self.add_device(&new),
         }
     }
 
@@ -170,7 +176,7 @@ impl Engine {
     }
 
     fn set_device(&mut self, id: DeviceId, name: &str, value: &str) -> Outcome {
-        let Some(device) = self.pool.device(id) else {
+        let Some(device) = self.pool.device(id).filter(|d| d.is_recorded()) else {
             let text = format!("pool {:?} has no device {id}", self.pool.name);
             return Err(ControlError::new(ErrorKind::NotFound, text));
         };

@@ -18,12 +18,14 @@
 //! | `plug.rs` | what a client holds back, in the laboratory |
 //! | `slip.rs` | what goes wrong on purpose, in the laboratory |
 //! | `scrub/` | not part of any: reading everything and comparing copies |
+//! | `moving/` | nor this: content on its way to another place, members that come and go |
 
 mod admit;
 mod commit;
 mod control;
 mod data;
 mod members;
+mod moving;
 mod plug;
 mod scrub;
 mod slip;
@@ -108,6 +110,12 @@ enum Waiter {
     Control {
         tag: u64,
         done: Done,
+    },
+    /// A device that joins: checkpoints to come.
+    Join {
+        tag: u64,
+        device: DeviceId,
+        slots: u8,
     },
 }
 
@@ -210,6 +218,7 @@ impl Engine {
                 Ok((done, Due::Now)) => self.outputs.push_back(Output::Done { tag, result: Ok(done) }),
                 Ok((done, Due::Stable(lsn))) => self.wait_stable(lsn, Waiter::Control { tag, done }),
                 Ok((done, Due::Checkpoint)) => self.join_checkpoint(Waiter::Control { tag, done }),
+                Ok((_, Due::Joined { device, slots })) => self.join_checkpoint(Waiter::Join { tag, device, slots }),
                 Err(error) => self.outputs.push_back(Output::Done { tag, result: Err(error) }),
             },
             Input::Compared { tag, equal } => self.scrub_compared(tag, equal),
@@ -550,6 +559,11 @@ impl Engine {
         if member.state == DeviceState::Failed {
             return;
         }
+        if !member.is_recorded() {
+            // Nothing depends on it, and no record may name it.
+            member.state = DeviceState::Failed;
+            return self.post_views();
+        }
         member.become_state(DeviceState::Failed);
         let record = Record::Device(Box::new(member.clone()));
         let lsn = self.journal.append(&record);
@@ -580,6 +594,7 @@ impl Engine {
                 self.requests[id].error = Some(RequestError::Io);
                 self.reply(id);
             }
+            Waiter::Join { tag, device, slots } => self.slot_written(tag, device, slots, fine),
             Waiter::Control { tag, done } => {
                 let failed =
                     || ControlError::new(ErrorKind::Io, format!("pool {:?} cannot write its records", self.pool.name));

@@ -77,7 +77,8 @@ impl Opened {
 /// See the module.
 pub struct Assembly {
     superblock: Superblock,
-    present: BTreeSet<DeviceId>,
+    /// Members that are there, with what they say they are.
+    present: BTreeMap<DeviceId, Uuid>,
     apart: BTreeSet<DeviceId>,
     /// They missed checkpoints.
     behind: BTreeSet<DeviceId>,
@@ -92,6 +93,22 @@ struct Held {
     is_sealed: OnceCell<bool>,
 }
 
+/// One superblock a member. A device whose way into the pool, or out of it, was cut short may say it is a member that
+/// another one is by now: the one that was there at the last checkpoint counts.
+fn without_leftovers(found: Vec<Superblock>) -> Result<Vec<Superblock>, String> {
+    let mut members: BTreeMap<DeviceId, Superblock> = BTreeMap::new();
+    for sb in found {
+        match members.get(&sb.device) {
+            Some(other) if other.device_uuid != sb.device_uuid && other.generation == sb.generation => {
+                return Err(format!("two devices say they are device {} of pool {:?}", sb.device, sb.name));
+            }
+            Some(other) if other.generation > sb.generation => {}
+            _ => drop(members.insert(sb.device, sb)),
+        }
+    }
+    Ok(members.into_values().collect())
+}
+
 enum Fetch<'a> {
     Have(&'a [u8]),
     Need(MetaRead),
@@ -101,14 +118,8 @@ enum Fetch<'a> {
 impl Assembly {
     /// From the superblocks of all members that were found; `boot` is the present boot of the machine.
     pub fn new(found: Vec<Superblock>, boot: Uuid) -> Result<Assembly, String> {
-        let mut present = BTreeMap::new();
-        for sb in &found {
-            if let Some(other) = present.insert(sb.device, sb.device_uuid)
-                && other != sb.device_uuid
-            {
-                return Err(format!("two devices say they are device {} of pool {:?}", sb.device, sb.name));
-            }
-        }
+        let found = without_leftovers(found)?;
+        let present: BTreeMap<DeviceId, Uuid> = found.iter().map(|sb| (sb.device, sb.device_uuid)).collect();
         // Where a power cut undid a checkpoint on some members and they went on without the rest, two sides have the same
         // generation: more members stand behind the one that went on.
         let mut of_opening: BTreeMap<Option<Uuid>, usize> = BTreeMap::new();
@@ -123,7 +134,7 @@ impl Assembly {
             .map_err(|pages| format!("the root of pool {:?} is said to have {pages} pages", superblock.name))?;
         // Of a member that went its own way nothing is read, not even records: they may look like ours.
         let apart: BTreeSet<_> = found.iter().filter(|sb| !superblock.descends_from(sb)).map(|sb| sb.device).collect();
-        let present = present.into_keys().filter(|id| !apart.contains(id)).collect();
+        let present = present.into_iter().filter(|(id, _)| !apart.contains(id)).collect();
         let behind = found.iter().filter(|sb| sb.generation < superblock.generation).map(|sb| sb.device).collect();
         let same_boot = superblock.boot == boot;
         Ok(Assembly { superblock, present, apart, behind, same_boot, have: BTreeMap::new() })
@@ -217,7 +228,7 @@ impl Assembly {
             if device.state == DeviceState::Missing {
                 device.state = DeviceState::Online;
             }
-            if !self.present.contains(&id) {
+            if self.present.get(&id) != Some(&device.uuid) {
                 missing.push(id);
                 if device.state == DeviceState::Online && self.apart.contains(&id) {
                     apart.push(format!("device {id} ({})", device.uuid));
@@ -346,7 +357,7 @@ impl Assembly {
         intact: impl Fn(&[u8], &OnceCell<bool>) -> bool,
     ) -> Fetch<'_> {
         let columns = chunk.columns.iter().cycle().skip(first_copy).take(chunk.columns.len());
-        for column in columns.filter(|c| self.present.contains(&c.device)) {
+        for column in columns.filter(|c| self.present.contains_key(&c.device)) {
             let read = MetaRead { device: column.device, offset: column.offset + byte, len: PAGE };
             match self.have.get(&read) {
                 None => return Fetch::Need(read),
@@ -366,7 +377,7 @@ impl Assembly {
         let sb = &self.superblock;
         let ring = u64::from(sb.log_blocks);
         let (mut rings, mut needs) = (Vec::new(), Vec::new());
-        for column in sb.system[0].columns.iter().filter(|c| self.present.contains(&c.device)) {
+        for column in sb.system[0].columns.iter().filter(|c| self.present.contains_key(&c.device)) {
             let read = MetaRead { device: column.device, offset: column.offset, len: ring * PAGE };
             match self.have.get(&read).map(|held| &held.result) {
                 None => needs.push(read),

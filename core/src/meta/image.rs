@@ -180,24 +180,7 @@ mod tests {
         let plan = plan(&new).expect("a pool");
         let superblock = plan.superblocks.iter().find_map(|p| Superblock::decode(&p.bytes).ok()).expect("one of them");
         let mut pool = Pool::new(new.name.clone(), new.uuid);
-        let member = Device {
-            id: superblock.device,
-            uuid: device.uuid,
-            path: device.path,
-            size: device.size,
-            class: device.class,
-            rotational: false,
-            tiers: Default::default(),
-            tiers_set: false,
-            hint: Default::default(),
-            read_preferred: false,
-            queue: Default::default(),
-            state: crate::DeviceState::Online,
-            used: Default::default(),
-            counters: Default::default(),
-            written: 0,
-            flushed: 0,
-        };
+        let member = Device::new(superblock.device, &device);
         pool.apply(Record::Device(member.into())).expect("fits");
         pool.apply(Record::ChunkAdd(superblock.system[0].clone().into())).expect("fits");
         (pool, superblock)

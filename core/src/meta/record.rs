@@ -68,6 +68,8 @@ pub enum Record {
     },
     /// A device joined, or something about it changed.
     Device(Box<Device>),
+    /// A device left, or, in a root, was the last of those that did; ids up to this one are never used again.
+    DeviceRemove(DeviceId),
     /// What is known of the last scrub.
     Scrub(Box<Scrub>),
     /// Root only: profiles of future chunks by type, and the next ids.
@@ -146,6 +148,9 @@ impl Record {
                 w.u8(11);
                 encode_scrub(w, scrub);
             }
+            Record::DeviceRemove(id) => {
+                w.u8(20).u32(id.0);
+            }
         }
     }
 
@@ -186,6 +191,7 @@ impl Record {
             }
             10 => Record::LeafPage { volume: volume_id(r)?, leaf: leaf_or_unit(r)?, page: r.u64()?, crc: r.u32()? },
             11 => Record::Scrub(Box::new(decode_scrub(r)?)),
+            20 => Record::DeviceRemove(device_id(r)?),
             _ => return Err(Malformed),
         })
     }
@@ -333,6 +339,7 @@ fn decode_device(r: &mut Reader<'_>) -> Result<Device, Malformed> {
         read_preferred: flags & 4 != 0,
         queue,
         state,
+        role: Default::default(),
         used: Default::default(),
         counters: Default::default(),
         written: 0,

@@ -7,7 +7,7 @@ use super::totals::Totals;
 use crate::ChunkType;
 use crate::allocator::{self, Hole, Index, Member, NoSpace, Plan, Rules};
 use crate::chunk::{CHUNK_MAX, Chunk, Column};
-use crate::device::{Device, DeviceState};
+use crate::device::Device;
 use crate::meta::record::CHUNKS_MAX;
 use crate::units::{ChunkId, DeviceId, GIB, MIB, UNIT, round_down};
 
@@ -46,7 +46,7 @@ impl Pool {
     }
 
     fn put_member(&self, index: &mut Index, id: DeviceId) {
-        let online = self.device(id).filter(|d| d.state == DeviceState::Online);
+        let online = self.device(id).filter(|d| d.takes_chunks());
         let holes = online.map(free_extents).unwrap_or_default();
         index.put(id, online.map(|d| member(d, &holes)).as_ref());
     }
@@ -69,7 +69,7 @@ impl Pool {
     }
 
     fn with_members<T>(&self, ask: impl FnOnce(&[Member<'_>]) -> T) -> T {
-        let online = || self.devices().filter(|d| d.state == DeviceState::Online);
+        let online = || self.devices().filter(|d| d.takes_chunks());
         let holes: Vec<Vec<Hole>> = online().map(free_extents).collect();
         let members: Vec<Member<'_>> = online().zip(&holes).map(|(d, holes)| member(d, holes)).collect();
         ask(&members)

@@ -50,6 +50,8 @@ struct Drawing {
     /// How often the knobs of queues are turned: at the beginning of a life, and in a hundred requests.
     knobs: (u64, u64),
     scrubs: bool,
+    /// Dice of what changes members, apart from the others: a seed asks the same of a pool as it did before there was any.
+    moves: Option<Rng>,
 }
 
 /// The scenario of this seed.
@@ -93,6 +95,7 @@ pub fn scenario(seed: u64) -> Scenario {
         serial: 0,
         knobs,
         scrubs,
+        moves: Some(Rng::new(seed ^ 0x30e5)).filter(|_| seed % 2 == 1),
     };
     let lives = (0..lives).map(|_| drawing.life()).collect();
     let (data, metadata) = (data.name().into(), metadata.name().into());
@@ -160,6 +163,7 @@ impl Drawing {
                 let words = ["start", "start", "pause", "resume", "cancel"];
                 steps.push(Step::Scrub((*self.rng.pick(&words)).into()));
             }
+            self.move_things(steps);
             if self.rng.percent(self.knobs.1) {
                 steps.push(Step::of(any_queue_command(&mut self.rng, self.n as u32), 0));
             }
@@ -168,6 +172,15 @@ impl Drawing {
             }
         }
         steps.push(Step::Go(self.rng.between(1, 10)));
+    }
+
+    /// Now and then somebody changes what the pool stands on.
+    fn move_things(&mut self, steps: &mut Vec<Step>) {
+        let Some(rng) = &mut self.moves else { return };
+        if rng.percent(2) {
+            let bytes = rng.between(16, 120) * MIB + rng.below(256) * 4096;
+            steps.push(Step::Add(Member { kind: rng.pick(&KINDS).0.into(), bytes }));
+        }
     }
 
     fn client(&mut self, id: u32) -> Client {

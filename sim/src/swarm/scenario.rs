@@ -132,6 +132,8 @@ pub enum Step {
     Checkpoint,
     /// `start`, `pause`, `resume` or `cancel`.
     Scrub(String),
+    /// One more device.
+    Add(Member),
 }
 
 /// A request.
@@ -226,6 +228,7 @@ impl Step {
             Command::ScrubPause => Step::Scrub("pause".into()),
             Command::ScrubResume => Step::Scrub("resume".into()),
             Command::ScrubCancel => Step::Scrub("cancel".into()),
+            Command::AddDevice(new) => Step::Add(Member { kind: new.class.name().into(), bytes: new.size }),
         }
     }
 
@@ -233,7 +236,7 @@ impl Step {
     pub fn command(&self, volume: impl Fn(u32) -> Option<VolumeId>) -> Option<Command> {
         let class = |word: &str| VolumeClass::ALL.into_iter().find(|c| c.name() == word).unwrap_or_default();
         Some(match self.clone() {
-            Step::Ask(_) | Step::Go(_) | Step::Verify => return None,
+            Step::Ask(_) | Step::Go(_) | Step::Verify | Step::Add(_) => return None,
             Step::Create { name, size, class: word, .. } => Command::CreateVolume { name, size, class: class(&word) },
             Step::Resize { slot, size } => Command::ResizeVolume { volume: volume(slot)?, size },
             Step::Rename { slot, name } => Command::RenameVolume { volume: volume(slot)?, name },

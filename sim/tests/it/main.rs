@@ -10,6 +10,7 @@ mod full;
 mod gaps;
 mod lab;
 mod live;
+mod members;
 mod queues;
 mod read_policy;
 mod reads_beside_scrub;
