@@ -51,6 +51,8 @@ pub struct Chunk {
     pub spilled: bool,
     /// No unit is handed out any more: the chunk is about to go.
     pub closing: bool,
+    /// It is being emptied: units are handed out only where there are no others.
+    pub shunned: bool,
     /// One bit a unit, set = taken.
     taken: Vec<u64>,
     free: u32,
@@ -86,6 +88,7 @@ impl Chunk {
             columns,
             spilled,
             closing: false,
+            shunned: false,
             taken,
             free: units,
             first_free_region: 0,

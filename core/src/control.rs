@@ -5,6 +5,7 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 
+use crate::job::Choice;
 use crate::meta::format::NewDevice;
 use crate::units::{DeviceId, VolumeId};
 
@@ -78,6 +79,24 @@ pub enum Command {
     ScrubCancel,
     /// Make a device a member; the host has connected it under [`crate::Pool::next_device_id`].
     AddDevice(Box<NewDevice>),
+    /// Empty a member; when nothing is on it any more it is none.
+    RemoveDevice {
+        /// Which.
+        device: DeviceId,
+    },
+    /// Write chunks anew, those of a type that a choice was made of.
+    Balance {
+        /// Data chunks.
+        data: Option<Choice>,
+        /// Metadata chunks.
+        metadata: Option<Choice>,
+    },
+    /// The job keeps what it has done and stops; also over restarts.
+    JobPause,
+    /// Go on.
+    JobResume,
+    /// Stop for good; what was moved stays moved.
+    JobCancel,
 }
 
 /// A command succeeded.

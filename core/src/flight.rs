@@ -19,6 +19,7 @@ use crate::device::DeviceClass;
 use crate::meta::assembly::MetaRead;
 use crate::meta::codec::{Malformed, Reader, Writer};
 use crate::meta::format::NewDevice;
+use crate::meta::record::{decode_choice, encode_choice};
 use crate::request::{Content, Input, IoError, Op, Output, Request};
 use crate::units::{BufId, ClientId, DeviceId, Instant, IoId, Uuid, VolumeId};
 
@@ -242,6 +243,15 @@ fn encode_command<'a>(w: &'a mut Writer, command: &Command) -> &'a mut Writer {
         Command::ScrubResume => w.u8(12),
         Command::ScrubCancel => w.u8(13),
         Command::AddDevice(new) => encode_new(w.u8(20), new),
+        Command::RemoveDevice { device } => w.u8(21).u32(device.0),
+        Command::Balance { data, metadata } => {
+            w.u8(22);
+            [data, metadata].into_iter().for_each(|choice| encode_choice(w, choice.as_ref()));
+            w
+        }
+        Command::JobPause => w.u8(23),
+        Command::JobResume => w.u8(24),
+        Command::JobCancel => w.u8(25),
     }
 }
 
@@ -265,6 +275,11 @@ fn decode_command(r: &mut Reader<'_>) -> Result<Command, Malformed> {
         12 => Command::ScrubResume,
         13 => Command::ScrubCancel,
         20 => Command::AddDevice(decode_new(r)?.into()),
+        21 => Command::RemoveDevice { device: DeviceId(r.u32()?) },
+        22 => Command::Balance { data: decode_choice(r)?, metadata: decode_choice(r)? },
+        23 => Command::JobPause,
+        24 => Command::JobResume,
+        25 => Command::JobCancel,
         _ => return Err(Malformed),
     })
 }
@@ -293,6 +308,8 @@ fn decode_new(r: &mut Reader<'_>) -> Result<NewDevice, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Profile;
+    use crate::job::Choice;
     use std::format;
     use std::vec;
 
@@ -313,6 +330,7 @@ mod tests {
         let read = MetaRead { device: DeviceId(1), offset: 4096, len: 3 };
         let control = |command| Entry::Handle(Instant(9), Input::Control { tag: 8, command });
         let (volume, name, value) = (VolumeId(1), "n".into(), "v".into());
+        let choice = Choice { convert: Some(Profile::Raid1), device: Some(DeviceId(2)), limit: 3, ..Choice::default() };
         let mut entries = vec![
             Entry::Boot(Uuid([1; 16])),
             Entry::Superblock(vec![1, 2, 3]),
@@ -334,10 +352,13 @@ mod tests {
             control(Command::SetDevice { device: DeviceId(1), name: "n".into(), value: "v".into() }),
             control(Command::AddDevice(new_device(None).into())),
             control(Command::AddDevice(new_device(Some(Tiers { data: 1, metadata: 2 })).into())),
+            control(Command::RemoveDevice { device: DeviceId(3) }),
+            control(Command::Balance { data: None, metadata: Some(choice) }),
             Entry::End(1, 2),
         ];
         let simple = [Command::Checkpoint, Command::Close, Command::ScrubStart, Command::ScrubPause];
         let simple = simple.into_iter().chain([Command::ScrubResume, Command::ScrubCancel]);
+        let simple = simple.chain([Command::JobPause, Command::JobResume, Command::JobCancel]);
         entries.extend(simple.map(control));
         let changes = [false, true].into_iter().flat_map(|fua| {
             let zeroes = [false, true].map(|no_hole| Op::WriteZeroes { fua, no_hole });

@@ -6,6 +6,7 @@
 mod members;
 mod place;
 mod totals;
+pub mod trial;
 
 use alloc::format;
 use alloc::string::String;
@@ -15,6 +16,7 @@ use crate::ChunkType;
 use crate::allocator;
 use crate::chunk::Chunk;
 use crate::device::{Device, DeviceState, RESERVED, Used};
+use crate::job::Job;
 use crate::meta::record::Record;
 use crate::profile::Profile;
 use crate::properties::Properties;
@@ -37,6 +39,8 @@ pub struct Pool {
     pub properties: Properties,
     /// The last scrub. While one runs its place and sums move without a record; the engine writes one now and then.
     pub scrub: Scrub,
+    /// The last job, if there ever was one; likewise.
+    pub job: Option<Job>,
     devices: Vec<Option<Device>>,
     /// Where the next chunk of each type would go, as far as it is known.
     next_places: [Option<allocator::Index>; 3],
@@ -69,6 +73,7 @@ impl Pool {
             profiles: [Profile::Single; 3],
             properties: Properties::default(),
             scrub: Scrub::default(),
+            job: None,
             devices: Vec::new(),
             next_places: [None, None, None],
             totals: Totals::default(),
@@ -139,7 +144,9 @@ impl Pool {
             records.push(Record::DeviceRemove(DeviceId(self.next_device - 1)));
         }
         records.extend(self.devices().filter(|d| d.is_recorded()).map(|d| Record::Device(d.clone().into())));
-        records.extend(self.chunks().map(|c| Record::ChunkAdd(c.clone().into())));
+        // A system chunk that closes goes with the checkpoint that this is for; others go by a record of their own.
+        let stays = |c: &&Chunk| c.kind != ChunkType::System || !c.closing;
+        records.extend(self.chunks().filter(stays).map(|c| Record::ChunkAdd(c.clone().into())));
         records.extend(self.volumes().map(|v| Record::Volume {
             id: v.id,
             name: v.name.clone(),
@@ -151,6 +158,7 @@ impl Pool {
         if self.scrub.state != State::None {
             records.push(Record::Scrub(self.scrub.clone().into()));
         }
+        records.extend(self.job.clone().map(|job| Record::Job(job.into())));
         records
     }
 
@@ -265,6 +273,11 @@ impl Pool {
                 None => return Err(Contradiction(format!("a leaf of volume {volume}, which does not exist"))),
             },
             Record::Scrub(scrub) => self.scrub = *scrub,
+            Record::Job(job) => self.job = Some(*job),
+            Record::Profiles(profiles) => {
+                self.profiles = profiles;
+                self.members_changed();
+            }
             Record::LeafPage { .. } => {} // its page has to be read first: see `assembly`
         }
         Ok(())

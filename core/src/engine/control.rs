@@ -95,6 +95,7 @@ impl Engine {
             Command::Checkpoint => Ok((Done::Changed, Due::Checkpoint)),
             Command::Close => {
                 self.close_scrub();
+                self.close_job();
                 Ok((Done::Changed, Due::Checkpoint))
             }
             Command::ScrubStart => self.start_scrub(),
@@ -102,6 +103,11 @@ impl Engine {
             Command::ScrubResume => self.resume_scrub(),
             Command::ScrubCancel => self.cancel_scrub(),
             Command::AddDevice(new) => self.add_device(&new),
+            Command::RemoveDevice { device } => self.start_remove(device),
+            Command::Balance { data, metadata } => self.start_balance(data, metadata),
+            Command::JobPause => self.pause_job(),
+            Command::JobResume => self.resume_job(),
+            Command::JobCancel => self.cancel_job(),
         }
     }
 
@@ -280,6 +286,7 @@ impl Engine {
             writable_metadata,
             generation: self.commit.generation(),
             scrub: self.scrub_report(),
+            job: self.job_report(),
         }
     }
 
@@ -300,6 +307,7 @@ impl Engine {
             tiers: d.tiers,
             read_preferred: d.read_preferred,
             state: d.state,
+            role: d.role,
             size: d.size,
             allocated,
             io: d.counters,

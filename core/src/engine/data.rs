@@ -177,6 +177,8 @@ impl Engine {
             self.requests[id].error = Some(RequestError::NoVolume);
             return self.reply(id);
         }
+        let (start, end) = envelope(&request);
+        self.moving.note_change(request.volume, start, end);
         if request.op != Op::Discard {
             for (i, block) in edges(&request).into_iter().enumerate() {
                 let Some(block) = block else { continue };
@@ -470,7 +472,7 @@ impl Engine {
         }
     }
 
-    fn entry(&self, volume: VolumeId, unit: u64) -> Entry {
+    pub(super) fn entry(&self, volume: VolumeId, unit: u64) -> Entry {
         self.pool.volume(volume).map_or(Entry::NONE, |v| v.map.get(unit))
     }
 

@@ -25,7 +25,9 @@ mod commit;
 mod control;
 mod data;
 mod members;
+mod meter;
 mod moving;
+mod owners;
 mod plug;
 mod scrub;
 mod slip;
@@ -117,6 +119,10 @@ enum Waiter {
         device: DeviceId,
         slots: u8,
     },
+    /// A member that leaves: the checkpoint without it.
+    Part {
+        device: DeviceId,
+    },
 }
 
 /// A pool that is served. See the crate's documentation for the law of the door.
@@ -146,6 +152,7 @@ pub struct Engine {
     commit: commit::Commit,
     space: space::Space,
     scrub: scrub::Work,
+    moving: moving::Work,
     /// The clock on the wall: at that moment it said so many seconds since 1970.
     wall: (Instant, u64),
 
@@ -183,6 +190,7 @@ impl Engine {
             commit: commit::Commit::new(superblock, pages, root),
             space: space::Space::default(),
             scrub: scrub::Work::default(),
+            moving: moving::Work::default(),
             wall: (now, 0),
             counters: Counters::default(),
             next_scratch: u32::MAX - 1,
@@ -198,6 +206,7 @@ impl Engine {
                 engine.commit.dirty.insert(device.id);
             }
         }
+        engine.take_up_job();
         engine.find_open_chunks();
         engine.start_checkpoint();
         engine
@@ -248,12 +257,12 @@ impl Engine {
             let came_back = self.dispatch();
             if self.outputs.is_empty() && !came_back {
                 // Last, so that clients' commands are on their way while it looks for work.
-                match self.scrub_turn() {
+                match self.scrub_turn().max(self.moving_turn()) {
                     scrub::Turn::Moved => {}
                     scrub::Turn::Later => return Output::Idle { until: Some(self.now) },
                     scrub::Turn::Nothing => {
-                        let until = self.commit_deadline().into_iter().chain(self.wakes.next()).min();
-                        return Output::Idle { until };
+                        let wakes = self.commit_deadline().into_iter().chain(self.wakes.next());
+                        return Output::Idle { until: wakes.chain(self.moving_wake()).min() };
                     }
                 }
             }
@@ -315,7 +324,7 @@ impl Engine {
         self.requests.len()
     }
 
-    /// Ranges of volumes that are held now, by clients and by a scrub.
+    /// Ranges of volumes that are held now, by clients, by a scrub and by a job.
     pub fn locked(&self) -> usize {
         self.locks.held_count()
     }
@@ -523,6 +532,8 @@ impl Engine {
             Owner::Discard(chunk) => self.chunk_discarded(chunk),
             Owner::Scrub(piece) => self.scrub_read(piece, &io, result),
             Owner::Recheck(piece) => self.scrub_reread(piece, &io, result),
+            Owner::Move(id) => self.move_io_done(id, io, result),
+            Owner::Wipe => self.slot_wiped(io.device, result),
         }
     }
 
@@ -595,6 +606,7 @@ impl Engine {
                 self.reply(id);
             }
             Waiter::Join { tag, device, slots } => self.slot_written(tag, device, slots, fine),
+            Waiter::Part { device } => self.unrecorded(device, fine),
             Waiter::Control { tag, done } => {
                 let failed =
                     || ControlError::new(ErrorKind::Io, format!("pool {:?} cannot write its records", self.pool.name));

@@ -60,7 +60,7 @@ fn fixed_pages(pool: &Pool) -> u64 {
 }
 
 /// Pages that an image of this pool needs now, at most.
-fn pages_needed(pool: &Pool) -> u64 {
+pub(crate) fn pages_needed(pool: &Pool) -> u64 {
     let dirty: u64 = pool.volumes().map(|v| v.map.dirty_tables()).sum();
     let leaves: u64 = pool.volumes().map(|v| v.map.leaves()).sum();
     let root = (leaves * 25 + fixed_bytes(pool)).div_ceil(pages::PAYLOAD as u64);

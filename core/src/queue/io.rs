@@ -33,6 +33,10 @@ pub(crate) enum Owner {
     Scrub(u32),
     /// One block that a scrub reads again under the range lock, where a client may wait.
     Recheck(u32),
+    /// A unit on its way to another place, read or written.
+    Move(u32),
+    /// A superblock of a member that left is cleared.
+    Wipe,
 }
 
 impl Owner {
@@ -47,6 +51,7 @@ impl Owner {
         match self {
             Owner::Scrub(_) => 1 << 4,
             Owner::Recheck(_) => 1 << 5,
+            Owner::Move(_) => 1 << 6,
             _ => 0,
         }
     }
@@ -61,6 +66,8 @@ impl Owner {
             Owner::Discard(_) => Class::Trim,
             Owner::Scrub(_) => Class::Scrub,
             Owner::Recheck(_) => Class::SyncRead,
+            Owner::Move(_) => Class::Removal,
+            Owner::Wipe => Class::SyncWrite,
         }
     }
 }
@@ -164,7 +171,7 @@ mod tests {
     /// Where classes may join, as published, the flags of a scrub keep its I/Os to themselves.
     #[test]
     fn neighbours_of_a_scrub_join_only_their_like() {
-        let owners = [Owner::Read(1), Owner::Scrub(1), Owner::Recheck(1), Owner::Edge(1)];
+        let owners = [Owner::Read(1), Owner::Scrub(1), Owner::Recheck(1), Owner::Edge(1), Owner::Move(1)];
         let alike = |a: Owner, b: Owner| a == b || ![a, b].iter().any(|o| o.flags() != 0);
         for (a, b) in owners.into_iter().flat_map(|a| owners.map(|b| (a, b))) {
             let io = |owner, at| Io::new(owner, DeviceOp::Read, DeviceId(1), at * BLOCK, BLOCK, Instant(0));

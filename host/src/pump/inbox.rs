@@ -5,11 +5,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant as Clock;
 
 use braid_core::Engine;
-use braid_core::control::{Command, ControlError, Done};
-use braid_core::request::Input;
+use braid_core::control::Command;
+use braid_core::meta::format::NewDevice;
 use braid_core::units::VolumeId;
 
+use super::members::Tell;
 use super::{Load, Pump, Taken};
+use crate::backend::Disk;
 use crate::nbd::Handover;
 use crate::reactor::Waker;
 
@@ -44,7 +46,9 @@ type Look = Box<dyn FnOnce(&Engine) + Send>;
 pub(super) type Addressed = (braid_core::units::VolumeId, braid_core::units::ClientId, crate::fuse::Call);
 
 pub(super) enum Message {
-    Control(Command, Sender<Result<Done, ControlError>>),
+    Control(Command, Tell),
+    /// A disk that is to be a member.
+    Add(Box<(Disk, NewDevice)>, Tell),
     Look(Look),
     Adopt(Box<Handover>),
     HangUp(u32),
@@ -66,11 +70,11 @@ impl Pump {
         for message in messages {
             match message {
                 Message::Control(command, tell) => {
-                    self.next_command += 1;
-                    let (now, tag) = (self.now(), self.next_command);
-                    self.commands.insert(tag, tell);
-                    self.tell_time(now);
-                    self.engine.handle(now, Input::Control { tag, command });
+                    self.command(command, tell);
+                }
+                Message::Add(member, tell) => {
+                    let (disk, new) = *member;
+                    self.add_member(disk, new, tell);
                 }
                 Message::Look(look) => look(&self.engine),
                 Message::Adopt(handover) => self.adopt(*handover),

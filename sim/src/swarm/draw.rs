@@ -177,10 +177,24 @@ impl Drawing {
     /// Now and then somebody changes what the pool stands on.
     fn move_things(&mut self, steps: &mut Vec<Step>) {
         let Some(rng) = &mut self.moves else { return };
-        if rng.percent(2) {
-            let bytes = rng.between(16, 120) * MIB + rng.below(256) * 4096;
-            steps.push(Step::Add(Member { kind: rng.pick(&KINDS).0.into(), bytes }));
+        if !rng.percent(3) {
+            return;
         }
+        // No fewer failures than before may be survived: the run counts on them.
+        let tolerated = self.tolerated;
+        let keeps = |p: &Profile| p.carries_data() && p.facts().tolerated_failures as u64 >= tolerated;
+        let profiles: Vec<Profile> = Profile::ALL.into_iter().filter(keeps).collect();
+        let profile = |rng: &mut Rng| rng.percent(50).then(|| rng.pick(&profiles).name().to_string());
+        steps.push(match rng.below(8) {
+            0..3 => {
+                let bytes = rng.between(16, 120) * MIB + rng.below(256) * 4096;
+                Step::Add(Member { kind: rng.pick(&KINDS).0.into(), bytes })
+            }
+            3 | 4 => Step::Remove(rng.between(1, self.n + 2) as u32),
+            5 => Step::Balance { data: profile(rng), metadata: profile(rng) },
+            6 => Step::Balance { data: None, metadata: None },
+            _ => Step::Job((*rng.pick(&["pause", "resume", "cancel"])).into()),
+        });
     }
 
     fn client(&mut self, id: u32) -> Client {

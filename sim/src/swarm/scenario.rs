@@ -4,7 +4,9 @@
 //! Written down it is JSON with a step a line, so that a small one can be read and cut by hand. Volumes go by slots, as
 //! ids are the engine's business: a step whose slot holds no volume at that moment does nothing.
 
+use braid_core::Profile;
 use braid_core::control::{Command, VolumeClass};
+use braid_core::job::Choice;
 use braid_core::request::{Content, Op};
 use braid_core::units::{DeviceId, VolumeId};
 use serde::{Deserialize, Serialize};
@@ -134,6 +136,19 @@ pub enum Step {
     Scrub(String),
     /// One more device.
     Add(Member),
+    /// One device less.
+    Remove(u32),
+    /// All chunks anew, in these profiles.
+    Balance {
+        /// Of data; none = as it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        data: Option<String>,
+        /// Of metadata.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        metadata: Option<String>,
+    },
+    /// `pause`, `resume` or `cancel` what moves.
+    Job(String),
 }
 
 /// A request.
@@ -229,6 +244,14 @@ impl Step {
             Command::ScrubResume => Step::Scrub("resume".into()),
             Command::ScrubCancel => Step::Scrub("cancel".into()),
             Command::AddDevice(new) => Step::Add(Member { kind: new.class.name().into(), bytes: new.size }),
+            Command::RemoveDevice { device } => Step::Remove(device.0),
+            Command::Balance { data, metadata } => {
+                let word = |choice: Option<Choice>| choice.and_then(|c| c.convert).map(|p| p.name().to_string());
+                Step::Balance { data: word(data), metadata: word(metadata) }
+            }
+            Command::JobPause => Step::Job("pause".into()),
+            Command::JobResume => Step::Job("resume".into()),
+            Command::JobCancel => Step::Job("cancel".into()),
         }
     }
 
@@ -245,6 +268,18 @@ impl Step {
             Step::Set { device: None, name, value } => Command::Set { name, value },
             Step::Set { device: Some(id), name, value } => Command::SetDevice { device: DeviceId(id), name, value },
             Step::Checkpoint => Command::Checkpoint,
+            Step::Remove(id) => Command::RemoveDevice { device: DeviceId(id) },
+            Step::Balance { data, metadata } => {
+                let choice = |word: Option<String>| {
+                    Some(Choice { convert: word.and_then(|word| Profile::parse(&word)), ..Choice::default() })
+                };
+                Command::Balance { data: choice(data), metadata: choice(metadata) }
+            }
+            Step::Job(what) => match what.as_str() {
+                "pause" => Command::JobPause,
+                "resume" => Command::JobResume,
+                _ => Command::JobCancel,
+            },
             Step::Scrub(what) => match what.as_str() {
                 "pause" => Command::ScrubPause,
                 "resume" => Command::ScrubResume,

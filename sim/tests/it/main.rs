@@ -11,6 +11,7 @@ mod gaps;
 mod lab;
 mod live;
 mod members;
+mod moving;
 mod queues;
 mod read_policy;
 mod reads_beside_scrub;
