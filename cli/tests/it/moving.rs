@@ -3,6 +3,7 @@
 use crate::real::Real;
 use braid_host::nbd::client::{Client, Wish};
 use braid_host::nbd::proto::cmd;
+use std::os::unix::net::UnixStream;
 
 const MIB: u64 = 1 << 20;
 const BYTES: u64 = 24 * MIB;
@@ -12,7 +13,7 @@ fn content(offset: u64) -> Vec<u8> {
     (0..MIB / 8).flat_map(|i| (0x30e5_0000_0000_0000 | ((offset / 8 + i) / 512)).to_le_bytes()).collect()
 }
 
-fn with_client(real: &Real, work: impl FnOnce(&mut Client)) {
+fn with_client(real: &Real, work: impl FnOnce(&mut Client<UnixStream>)) {
     let socket = real.path("v.sock");
     real.ok(&format!("share --temporary tank/v nbd --unix={}", socket.display()));
     let mut client = Client::connect(&socket, "tank/v", Wish::default()).expect("connect");

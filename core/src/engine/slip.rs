@@ -21,6 +21,10 @@ pub enum Slip {
     UnitsReusedEarly,
     /// A write is answered while the log does not say yet that a member missed it.
     AnswerBeforeFailure,
+    /// The map follows a unit that moves before its copy is there.
+    MapBeforeCopy,
+    /// The log goes on in its old place while a checkpoint moves its ring.
+    LogNotHeld,
     /// Every superblock has the same generation, and so the same slot.
     GenerationNotRaised,
 }

@@ -30,7 +30,7 @@ pub enum Mistake {
 
 impl Mistake {
     /// All.
-    pub const ALL: [Mistake; 15] = [
+    pub const ALL: [Mistake; 17] = [
         Mistake::FlushNotPassedOn,
         Mistake::FlushOfOneMember,
         Mistake::FuaNotPassedOn,
@@ -46,6 +46,8 @@ impl Mistake {
         Mistake::Of(Slip::LogReusedEarly),
         Mistake::Of(Slip::UnitsReusedEarly),
         Mistake::Of(Slip::AnswerBeforeFailure),
+        Mistake::Of(Slip::MapBeforeCopy),
+        Mistake::Of(Slip::LogNotHeld),
     ];
 
     /// As it is written.
@@ -112,6 +114,12 @@ impl Mistake {
                 "a write is answered while the log does not say yet that a member missed it",
                 "degraded",
             ),
+            Mistake::Of(Slip::MapBeforeCopy) => {
+                ("map-before-copy", "the map follows a unit that moves before its copy is there", "balance")
+            }
+            Mistake::Of(Slip::LogNotHeld) => {
+                ("log-not-held", "the log goes on in its old place while a checkpoint moves its ring", "remove")
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 
 use super::{Engine, Home, TOKENS};
 use crate::chunk::Column;
+use crate::engine::Slip;
 use crate::engine::scrub::{range, runs};
 use crate::job::{TOLD_MAX, Task};
 use crate::meta::record::Record;
@@ -193,6 +194,10 @@ impl Engine {
         let m = &mut self.moving.moves[id];
         (m.step, m.pending) = (Step::Write, 1);
         m.missed.clear();
+        if self.slips(Slip::MapBeforeCopy) {
+            return self.count_move_down(id);
+        }
+        let m = &mut self.moving.moves[id];
         let (chunk, unit, mask, buf) = (m.to.0, m.to.1, m.mask, m.buf.expect("it was read"));
         let c = self.pool.chunk(chunk).expect("its place is in a chunk");
         let part = slice(c.profile, c.columns.len(), u64::from(unit) * UNIT, UNIT);
