@@ -23,8 +23,6 @@ pub enum Slip {
     AnswerBeforeFailure,
     /// The map follows a unit that moves before its copy is there.
     MapBeforeCopy,
-    /// The log goes on in its old place while a checkpoint moves its ring.
-    LogNotHeld,
     /// Every superblock has the same generation, and so the same slot.
     GenerationNotRaised,
 }

@@ -30,7 +30,7 @@ pub enum Mistake {
 
 impl Mistake {
     /// All.
-    pub const ALL: [Mistake; 17] = [
+    pub const ALL: [Mistake; 16] = [
         Mistake::FlushNotPassedOn,
         Mistake::FlushOfOneMember,
         Mistake::FuaNotPassedOn,
@@ -47,7 +47,6 @@ impl Mistake {
         Mistake::Of(Slip::UnitsReusedEarly),
         Mistake::Of(Slip::AnswerBeforeFailure),
         Mistake::Of(Slip::MapBeforeCopy),
-        Mistake::Of(Slip::LogNotHeld),
     ];
 
     /// As it is written.
@@ -116,9 +115,6 @@ impl Mistake {
             ),
             Mistake::Of(Slip::MapBeforeCopy) => {
                 ("map-before-copy", "the map follows a unit that moves before its copy is there", "balance")
-            }
-            Mistake::Of(Slip::LogNotHeld) => {
-                ("log-not-held", "the log goes on in its old place while a checkpoint moves its ring", "remove")
             }
         }
     }

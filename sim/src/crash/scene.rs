@@ -244,7 +244,9 @@ impl Writer {
     fn beside_moves(&mut self, i: u64) {
         match self.rng.below(8) {
             0 => self.discard(),
-            1 if i % 3 == 0 => self.steps.push(Step::Job((*self.rng.pick(&["pause", "resume", "cancel"])).into())),
+            1 if i.is_multiple_of(3) => {
+                self.steps.push(Step::Job((*self.rng.pick(&["pause", "resume", "cancel"])).into()))
+            }
             _ => self.common(30, 3),
         }
     }

@@ -24,6 +24,14 @@ impl World {
         !self.spoilt.is_empty()
     }
 
+    /// Before a read: since some place was spoilt, content may have moved there.
+    pub(super) fn note_spoilt_read(&mut self, device: DeviceId, offset: u64, len: u64) {
+        let read = (device.0, offset / BLOCK)..(device.0, (offset + len).div_ceil(BLOCK));
+        if self.spoilt.range(read).next().is_some() {
+            self.spoil_again();
+        }
+    }
+
     /// After a crash the pool may see places again that nothing referred to when they were spoilt.
     pub(super) fn spoil_again(&mut self) {
         let spoilt = self.spoilt.clone();

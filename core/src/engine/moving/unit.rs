@@ -68,6 +68,8 @@ impl Engine {
         if (entry.chunk(), entry.unit()) != (chunk, unit)
             || entry.written() == 0
             || self.moving.lost.contains(&(chunk, unit))
+            // On its way already, for a job that was canceled just now: it goes again with the next pass.
+            || self.moving.loose.contains_key(&(volume, at))
         {
             return Begun::Elsewhere;
         }
