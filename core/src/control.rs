@@ -84,6 +84,13 @@ pub enum Command {
         /// Which.
         device: DeviceId,
     },
+    /// A member gets what another one has, which then is none.
+    ReplaceDevice {
+        /// Which leaves.
+        device: DeviceId,
+        /// Which gets what it has.
+        by: DeviceId,
+    },
     /// Write chunks anew, those of a type that a choice was made of.
     Balance {
         /// Data chunks.

@@ -249,6 +249,7 @@ fn encode_command<'a>(w: &'a mut Writer, command: &Command) -> &'a mut Writer {
             [data, metadata].into_iter().for_each(|choice| encode_choice(w, choice.as_ref()));
             w
         }
+        Command::ReplaceDevice { device, by } => w.u8(26).u32(device.0).u32(by.0),
         Command::JobPause => w.u8(23),
         Command::JobResume => w.u8(24),
         Command::JobCancel => w.u8(25),
@@ -280,6 +281,7 @@ fn decode_command(r: &mut Reader<'_>) -> Result<Command, Malformed> {
         23 => Command::JobPause,
         24 => Command::JobResume,
         25 => Command::JobCancel,
+        26 => Command::ReplaceDevice { device: DeviceId(r.u32()?), by: DeviceId(r.u32()?) },
         _ => return Err(Malformed),
     })
 }
@@ -353,6 +355,7 @@ mod tests {
             control(Command::AddDevice(new_device(None).into())),
             control(Command::AddDevice(new_device(Some(Tiers { data: 1, metadata: 2 })).into())),
             control(Command::RemoveDevice { device: DeviceId(3) }),
+            control(Command::ReplaceDevice { device: DeviceId(3), by: DeviceId(4) }),
             control(Command::Balance { data: None, metadata: Some(choice) }),
             Entry::End(1, 2),
         ];

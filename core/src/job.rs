@@ -24,6 +24,13 @@ pub enum Task {
         /// Which.
         device: DeviceId,
     },
+    /// Another member gets what a member has, and that one leaves.
+    Replace {
+        /// Which leaves.
+        device: DeviceId,
+        /// Which comes.
+        by: DeviceId,
+    },
     /// Chunks are written anew, perhaps in another profile.
     Balance {
         /// Which data chunks, and what they become.
@@ -40,6 +47,7 @@ impl Task {
     pub fn name(&self) -> &'static str {
         match self {
             Task::Remove { .. } => "remove",
+            Task::Replace { .. } => "replace",
             Task::Balance { .. } => "balance",
             Task::Return => "return",
         }
@@ -131,7 +139,7 @@ impl Job {
     /// Whether what is in this chunk is to move; `system` is the profile of new system chunks.
     pub(crate) fn moves(&self, chunk: &Chunk, system: Profile) -> bool {
         match &self.task {
-            Task::Remove { device } => chunk.columns.iter().any(|c| c.device == *device),
+            Task::Remove { device } | Task::Replace { device, .. } => chunk.columns.iter().any(|c| c.device == *device),
             Task::Return => chunk.spilled && chunk.kind != ChunkType::System,
             Task::Balance { .. } if chunk.id.0 >= self.end => false,
             Task::Balance { data, metadata } => match chunk.kind {
@@ -160,7 +168,7 @@ impl Job {
     /// The member that leaves with it.
     pub fn leaving(&self) -> Option<DeviceId> {
         match self.task {
-            Task::Remove { device } => Some(device),
+            Task::Remove { device } | Task::Replace { device, .. } => Some(device),
             Task::Balance { .. } | Task::Return => None,
         }
     }

@@ -204,6 +204,7 @@ impl Pool {
                 self.space_changed(&chunk);
                 self.chunks.put(chunk.id.index(), *chunk);
             }
+            Record::Column { chunk, column, to } => self.move_column(chunk, column.into(), to)?,
             Record::ChunkRemove(id) => {
                 let Some(chunk) = self.chunks.take(id.index()) else {
                     return Err(Contradiction(format!("chunk {id} goes but was not there")));

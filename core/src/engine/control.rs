@@ -104,6 +104,7 @@ impl Engine {
             Command::ScrubCancel => self.cancel_scrub(),
             Command::AddDevice(new) => self.add_device(&new),
             Command::RemoveDevice { device } => self.start_remove(device),
+            Command::ReplaceDevice { device, by } => self.start_replace(device, by),
             Command::Balance { data, metadata } => self.start_balance(data, metadata),
             Command::JobPause => self.pause_job(),
             Command::JobResume => self.resume_job(),

@@ -356,6 +356,8 @@ impl Engine {
             if !any_online {
                 self.requests[id].error = Some(RequestError::Io);
             }
+            let places = piece.first..piece.first + piece.copies;
+            let shift = c.shift.filter(|shift| places.contains(&shift.column));
             for (copy, column) in columns.into_iter().flatten().enumerate() {
                 if !self.pool.is_online(column.device) {
                     if any_online && !self.set_aside(column.device, IoError::Gone) {
@@ -373,12 +375,29 @@ impl Engine {
                 let io = Io::new(owner, op, column.device, column.offset + piece.offset, piece.len, self.now);
                 self.issue(Io { buf, set, kind, no_merge: self.requests[id].request.no_merge, ..io });
             }
+            match shift.map(|shift| shift.to) {
+                Some(to) if !self.pool.is_online(to.device) => self.shift_failed(chunk),
+                Some(to) => {
+                    self.requests[id].pending += 1;
+                    let buf = buf.map_or(range(NO_BUF, 0, 0), |b| range(b.buf, u64::from(b.offset) + done, piece.len));
+                    let (first, copy) = (piece.first as u16, piece.copies as u8);
+                    let set = CopySet { chunk, first, copy, tried: 0, offset: piece.offset };
+                    let io = Io::new(owner, op, to.device, to.offset + piece.offset, piece.len, self.now);
+                    self.issue(Io { buf, set, kind, no_merge: self.requests[id].request.no_merge, ..io });
+                }
+                None => {}
+            }
             done += piece.len;
         }
     }
 
     /// One copy missed a write. What follows from that is known when all copies are back: see [`Self::judge_missed`].
     pub(super) fn copy_not_written(&mut self, id: u32, io: &Io, error: IoError) {
+        // Where a column is on its way to nobody reads yet.
+        let shift = self.pool.chunk(io.set.chunk).and_then(|c| c.shift);
+        if shift.is_some_and(|s| (s.to.device, s.to.offset + io.set.offset) == (io.device, io.offset)) {
+            return self.shift_failed(io.set.chunk);
+        }
         self.requests[id].trouble.get_or_insert_default().missed.push((io.device, io.set, error));
     }
 

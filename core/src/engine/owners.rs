@@ -3,7 +3,7 @@
 
 use crate::pool::Pool;
 use crate::units::{ChunkId, KIB, VolumeId};
-use crate::volume::{LEAF, Shape};
+use crate::volume::{Entry, LEAF, Shape};
 
 /// Entries that one turn looks at: well below a millisecond.
 pub(super) const TURN: u64 = 64 * KIB;
@@ -29,9 +29,16 @@ impl Home {
 pub(super) struct Walk {
     volume: u32,
     leaf: u64,
+    /// Also units that are about to be written for the first time.
+    takes_all: bool,
 }
 
 impl Walk {
+    /// Of all units that have a place, written or not.
+    pub(super) fn of_all() -> Walk {
+        Walk { takes_all: true, ..Walk::default() }
+    }
+
     /// Walks on for a turn: tells every written unit of a leaf that may be in a chunk that is wanted, as chunk, unit of it
     /// and owner. True at the end of the last map.
     pub(super) fn go_on(
@@ -60,7 +67,8 @@ impl Walk {
                 continue;
             }
             spent += LEAF as u64;
-            for (i, entry) in slot.entries().enumerate().filter(|(_, e)| e.written() != 0) {
+            let counts = |e: &Entry| e.written() != 0 || self.takes_all && e.is_mapped();
+            for (i, entry) in slot.entries().enumerate().filter(|(_, e)| counts(e)) {
                 tell(entry.chunk(), entry.unit(), Home::new(volume, leaf * LEAF as u64 + i as u64));
             }
         }

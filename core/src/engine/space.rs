@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 use super::{Engine, Slip};
 use crate::ChunkType;
-use crate::chunk::{Chunk, REGION};
+use crate::chunk::{Chunk, Column, REGION};
 use crate::meta::journal::Lsn;
 use crate::meta::record::Record;
 use crate::pool::Pool;
@@ -42,9 +42,15 @@ pub(super) struct Space {
 }
 
 struct Retired {
-    entry: Entry,
+    what: Place,
     epoch: u64,
     lsn: Lsn,
+}
+
+/// What comes free.
+enum Place {
+    Unit(Entry),
+    Extent(Column),
 }
 
 impl Space {
@@ -250,7 +256,21 @@ impl Engine {
     /// Volumes gave up these units; the records that take them off the maps are appended already.
     pub(super) fn retire_units(&mut self, entries: impl IntoIterator<Item = Entry>) {
         let (epoch, lsn) = (self.space.epoch, self.journal.appended());
-        self.space.retired.extend(entries.into_iter().map(|entry| Retired { entry, epoch, lsn }));
+        self.space.retired.extend(entries.into_iter().map(|entry| Retired { what: Place::Unit(entry), epoch, lsn }));
+    }
+
+    /// A chunk gave up this place of a column; the record that says so is appended already.
+    pub(super) fn retire_extent(&mut self, column: Column) {
+        let (epoch, lsn) = (self.space.epoch, self.journal.appended());
+        self.space.retired.push_back(Retired { what: Place::Extent(column), epoch, lsn });
+    }
+
+    fn free_extent(&mut self, Column { device, offset }: Column) {
+        if let Some(device) = self.pool.device_mut(device) {
+            device.used.remove(&offset);
+        }
+        self.pool.members_changed();
+        self.space.room = true;
     }
 
     /// A unit leaves a volume's map.
@@ -297,7 +317,13 @@ impl Engine {
             if !self.space.retired.front().is_some_and(is_free) {
                 break;
             }
-            let entry = self.space.retired.pop_front().expect("just seen").entry;
+            let entry = match self.space.retired.pop_front().expect("just seen").what {
+                Place::Unit(entry) => entry,
+                Place::Extent(column) => {
+                    self.free_extent(column);
+                    continue;
+                }
+            };
             let chunk = self.pool.chunk_mut(entry.chunk()).expect("a chunk in use exists");
             // A full chunk leaves the list only when somebody looks for room in it; one that is emptied stays.
             let open = &mut self.space.open[chunk.kind as usize];
@@ -337,7 +363,7 @@ impl Engine {
             let (mut i, mut kept) = (0, 0);
             while let Some(&id) = self.space.open[kind].get(i) {
                 let chunk = self.pool.chunk(id).expect("open chunks exist");
-                if !chunk.is_empty() || kept < keep {
+                if !chunk.is_empty() || chunk.shift.is_some() || kept < keep {
                     kept += usize::from(chunk.is_empty());
                     i += 1;
                     continue;
@@ -351,7 +377,7 @@ impl Engine {
     /// Of those that are being emptied none stays.
     fn close_shunned(&mut self) {
         for kind in 0..self.space.shunned.len() {
-            let is_empty = |&id: &ChunkId| self.pool.chunk(id).is_some_and(Chunk::is_empty);
+            let is_empty = |&id: &ChunkId| self.pool.chunk(id).is_some_and(|c| c.is_empty() && c.shift.is_none());
             let (empty, rest) = self.space.shunned[kind].iter().copied().partition(is_empty);
             self.space.shunned[kind] = rest;
             let empty: Vec<ChunkId> = empty;

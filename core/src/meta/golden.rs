@@ -206,7 +206,9 @@ fn a_job() {
 
 #[test]
 fn every_task_reads_back_and_a_cut_is_malformed() {
-    for task in [Task::Remove { device: DeviceId(7) }, Task::Return, Task::Balance { data: None, metadata: None }] {
+    let replace = Task::Replace { device: DeviceId(7), by: DeviceId(9) };
+    let balance = Task::Balance { data: None, metadata: None };
+    for task in [Task::Remove { device: DeviceId(7) }, Task::Return, balance, replace] {
         let mut w = Writer::default();
         Record::Job(Job::new(task.clone(), 1, 2).into()).encode(&mut w);
         let Ok(Record::Job(back)) = Record::decode(&mut Reader::new(&w.bytes)) else { panic!("it is one") };

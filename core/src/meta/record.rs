@@ -75,6 +75,15 @@ pub enum Record {
     Job(Box<Job>),
     /// Profiles of future chunks by type.
     Profiles([Profile; 3]),
+    /// A column of a chunk is somewhere else now, with all that it held.
+    Column {
+        /// The chunk.
+        chunk: ChunkId,
+        /// Which of its columns.
+        column: u16,
+        /// Where it is.
+        to: Column,
+    },
     /// What is known of the last scrub.
     Scrub(Box<Scrub>),
     /// Root only: profiles of future chunks by type, and the next ids.
@@ -160,6 +169,9 @@ impl Record {
                 w.u8(21);
                 encode_job(w, job);
             }
+            Record::Column { chunk, column, to } => {
+                w.u8(23).u32(chunk.0).u16(*column).u16(to.device.0 as u16).raw(&strips(to.offset));
+            }
             Record::Profiles(profiles) => {
                 w.u8(22);
                 for profile in profiles {
@@ -208,6 +220,7 @@ impl Record {
             20 => Record::DeviceRemove(device_id(r)?),
             21 => Record::Job(Box::new(decode_job(r)?)),
             22 => Record::Profiles(profiles(r)?),
+            23 => Record::Column { chunk: chunk_id(r)?, column: r.u16()?, to: column(r)? },
             _ => return Err(Malformed),
         })
     }
@@ -261,13 +274,14 @@ fn profiles(r: &mut Reader<'_>) -> Result<[Profile; 3], Malformed> {
 
 fn encode_job(w: &mut Writer, job: &Job) {
     let none = DeviceId(0);
-    let (kind, device, choices) = match &job.task {
-        Task::Remove { device } => (0, *device, [None, None]),
-        Task::Balance { data, metadata } => (1, none, [data.as_ref(), metadata.as_ref()]),
-        Task::Return => (2, none, [None, None]),
+    let (kind, device, by, choices) = match &job.task {
+        Task::Remove { device } => (0, *device, none, [None, None]),
+        Task::Balance { data, metadata } => (1, none, none, [data.as_ref(), metadata.as_ref()]),
+        Task::Return => (2, none, none, [None, None]),
+        Task::Replace { device, by } => (3, *device, *by, [None, None]),
     };
     w.u8(job.state as u8).u64(job.started).u64(job.ended).u64(job.ran_ms).u32(job.end).u64(job.done).u64(job.total);
-    w.u32(job.chunks).u64(job.lost).u8(u8::from(job.no_room)).u8(kind).u32(device.0);
+    w.u32(job.chunks).u64(job.lost).u8(u8::from(job.no_room)).u8(kind).u32(device.0).u32(by.0);
     choices.into_iter().for_each(|choice| encode_choice(w, choice));
 }
 
@@ -285,13 +299,14 @@ fn decode_job(r: &mut Reader<'_>) -> Result<Job, Malformed> {
     let state = State::ALL.get(usize::from(r.u8()?)).copied().ok_or(Malformed)?;
     let (started, ended, ran_ms, end) = (r.u64()?, r.u64()?, r.u64()?, r.u32()?);
     let (done, total, chunks, lost, no_room) = (r.u64()?, r.u64()?, r.u32()?, r.u64()?, r.u8()? != 0);
-    let (kind, device) = (r.u8()?, r.u32()?);
-    check(device < DEVICES_MAX && end <= CHUNKS_MAX)?;
+    let (kind, device, by) = (r.u8()?, r.u32()?, r.u32()?);
+    check(device < DEVICES_MAX && by < DEVICES_MAX && end <= CHUNKS_MAX)?;
     let (data, metadata) = (decode_choice(r)?, decode_choice(r)?);
     let task = match kind {
         0 => Task::Remove { device: DeviceId(device) },
         1 => Task::Balance { data, metadata },
         2 => Task::Return,
+        3 => Task::Replace { device: DeviceId(device), by: DeviceId(by) },
         _ => return Err(Malformed),
     };
     Ok(Job { task, state, started, ended, ran_ms, end, done, total, chunks, lost, no_room })
@@ -342,12 +357,16 @@ pub(crate) fn decode_chunk(r: &mut Reader<'_>) -> Result<Chunk, Malformed> {
     check(stripe.checked_mul(stripes) == Some(length))?;
     let mut columns = Vec::with_capacity(count);
     for _ in 0..count {
-        let device = DeviceId(u32::from(r.u16()?));
-        let offset = place_of_strips(r)?;
-        check(device.0 != 0)?;
-        columns.push(Column { device, offset });
+        columns.push(column(r)?);
     }
     Ok(Chunk::new(id, kind, profile, stripe, length, columns, spilled))
+}
+
+fn column(r: &mut Reader<'_>) -> Result<Column, Malformed> {
+    let device = DeviceId(u32::from(r.u16()?));
+    let offset = place_of_strips(r)?;
+    check(device.0 != 0)?;
+    Ok(Column { device, offset })
 }
 
 /// Where a column begins, in strips.

@@ -2,9 +2,12 @@
 
 use alloc::format;
 
+use super::place::free_extents;
 use super::{Contradiction, Pool, put};
-use crate::device::Device;
-use crate::units::DeviceId;
+use crate::chunk::{Chunk, Column, Shift};
+use crate::device::{Device, RESERVED, Used};
+use crate::profile::Profile;
+use crate::units::{ChunkId, DeviceId};
 
 impl Pool {
     /// The id of the next member. No id is used twice: what a device that left says of itself stays recognizable.
@@ -36,5 +39,37 @@ impl Pool {
             *place = None;
         }
         self.members_changed();
+    }
+
+    /// Where the column that a chunk has on one member would go on another; none when that has no room for it, or a part of
+    /// the chunk already, or when nothing is there to copy from.
+    pub(crate) fn shift_of(&self, chunk: &Chunk, from: DeviceId, to: DeviceId) -> Option<Shift> {
+        let column = chunk.columns.iter().position(|c| c.device == from)?;
+        let is_apart = chunk.profile == Profile::Dup || chunk.columns.iter().all(|c| c.device != to);
+        let device = self.device(to).filter(|d| d.takes_chunks() && is_apart && self.chunk_available(chunk))?;
+        let hole = free_extents(device).into_iter().find(|hole| hole.len >= chunk.stripe)?;
+        Some(Shift { column, to: Column { device: to, offset: hole.offset } })
+    }
+
+    /// A column is somewhere else from now on.
+    pub(super) fn move_column(&mut self, id: ChunkId, index: usize, to: Column) -> Result<(), Contradiction> {
+        let of = |what: &str| Contradiction(format!("column {index} of chunk {id} {what}"));
+        let Some(chunk) = self.chunk(id) else { return Err(of("moves, and there is no such chunk")) };
+        let (old, len) = (chunk.columns.get(index).copied().ok_or_else(|| of("moves and never was"))?, chunk.stripe);
+        let device = self.device_mut(to.device).ok_or_else(|| of("goes to a device that is not a member"))?;
+        // Its extent may be held for it.
+        device.used.remove(&to.offset);
+        let end = to.offset.saturating_add(len);
+        let below = device.used.range(..end).next_back().map_or(0, |(offset, used)| offset + used.len);
+        if to.offset < RESERVED || end > device.size || below > to.offset {
+            return Err(of("goes over something else"));
+        }
+        device.used.insert(to.offset, Used { len, chunk: id });
+        if let Some(device) = self.device_mut(old.device) {
+            device.used.remove(&old.offset);
+        }
+        self.chunk_mut(id).expect("just seen").columns[index] = to;
+        self.members_changed();
+        Ok(())
     }
 }

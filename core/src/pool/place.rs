@@ -138,7 +138,7 @@ fn member<'a>(d: &Device, holes: &'a [Hole]) -> Member<'a> {
     }
 }
 
-fn free_extents(device: &Device) -> Vec<Hole> {
+pub(super) fn free_extents(device: &Device) -> Vec<Hole> {
     let used: Vec<(u64, u64)> = device.used.iter().map(|(&offset, used)| (offset, used.len)).collect();
     allocator::holes(device.size, &used)
 }

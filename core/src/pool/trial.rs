@@ -82,7 +82,9 @@ impl Pool {
         sources.sort_by_key(|chunk| (chunk.kind == ChunkType::System, chunk.id));
         let mut moves = 0;
         for chunk in sources {
-            trial.move_away(chunk)?;
+            if !trial.shift_away(chunk, task) {
+                trial.move_away(chunk)?;
+            }
             moves += if chunk.kind == ChunkType::System { 0 } else { chunk.used() };
         }
         if let Some(device) = job.leaving() {
@@ -123,6 +125,25 @@ impl Trial {
         if chunk.kind != ChunkType::System && is_whole {
             self.free[chunk.kind as usize] += chunk.length - chunk.used();
         }
+    }
+
+    /// A column goes to another member as it is; false when it cannot.
+    fn shift_away(&mut self, chunk: &Chunk, task: &Task) -> bool {
+        let Task::Replace { device: old, by } = *task else { return false };
+        if chunk.kind == ChunkType::System {
+            return false;
+        }
+        let mut chunk = chunk.clone();
+        while let Some(shift) = self.pool.shift_of(&chunk, old, by) {
+            let used = Used { len: chunk.stripe, chunk: chunk.id };
+            self.pool.device_mut(by).expect("it has room").used.insert(shift.to.offset, used);
+            chunk.columns[shift.column] = shift.to;
+        }
+        let is_gone = chunk.columns.iter().all(|c| c.device != old);
+        if is_gone {
+            self.keep(&chunk);
+        }
+        is_gone
     }
 
     /// What is in a chunk finds a place elsewhere; then its space is free.

@@ -127,9 +127,7 @@ impl Daemon {
         let _change = lock(&pool.change);
         let device = DeviceId(request.device);
         let (before, after) = pool.ask(move |pump| {
-            pump.with_engine(move |engine| {
-                Ok((engine.pool().outlook(), engine.may_replace(device, std::iter::empty())?))
-            })?
+            pump.with_engine(move |engine| Ok((engine.pool().outlook(), engine.may_remove(device)?)))?
         })?;
         let report = pool.report()?;
         let path = report.devices.iter().find(|d| d.id == device).map(|d| d.path.clone()).unwrap_or_default();
@@ -173,9 +171,9 @@ impl Daemon {
         let trial = new.clone();
         let (before, after) = pool.ask(move |pump| {
             pump.with_engine(move |engine| {
-                let first = engine.pool().next_device_id().0;
-                let by = trial.iter().zip(first..).map(|(new, id)| Device::new(DeviceId(id), new));
-                Ok((engine.pool().outlook(), engine.may_replace(old, by)?))
+                let first = engine.pool().next_device_id();
+                let more = trial.iter().zip(first.0..).map(|(new, id)| Device::new(DeviceId(id), new));
+                Ok((engine.pool().outlook(), engine.may_replace(old, first, more)?))
             })?
         })?;
         let path = request.new.path.clone();
@@ -199,9 +197,11 @@ impl Daemon {
         for (claimed, new) in claimed.into_iter().zip(new) {
             let id = self.add_one(&pool, claimed, new)?;
             self.remember(&pool);
-            pool.ask(|pump| pump.control(braid_core::control::Command::RemoveDevice { device: old })).map_err(|e| {
-                ApiError { message: format!("{path} is device {id} now, but device {old} stays: {}", e.message), ..e }
-            })?;
+            pool.ask(|pump| pump.control(braid_core::control::Command::ReplaceDevice { device: old, by: id }))
+                .map_err(|e| ApiError {
+                    message: format!("{path} is device {id} now, but device {old} stays: {}", e.message),
+                    ..e
+                })?;
         }
         self.events.tell(Severity::Info, Some(&pool.name), "job.started", change.what.clone());
         Ok(change)

@@ -33,7 +33,7 @@ fn fits(plot: Plot, &(_, sizes, data, metadata): &Cast) -> bool {
         // A member may be missing.
         Plot::Degraded => facts().all(|f| f.tolerated_failures > 0),
         // One less is enough.
-        Plot::Remove => facts().all(|f| f.devs_min < sizes.len()),
+        Plot::Remove | Plot::Replace => facts().all(|f| f.devs_min < sizes.len()),
         _ => true,
     }
 }
@@ -52,10 +52,11 @@ enum Plot {
     Scrub,
     Balance,
     Remove,
+    Replace,
 }
 
 impl Plot {
-    const ALL: [Plot; 11] = [
+    const ALL: [Plot; 12] = [
         Plot::Overwrite,
         Plot::FirstWrites,
         Plot::Discard,
@@ -67,6 +68,7 @@ impl Plot {
         Plot::Scrub,
         Plot::Balance,
         Plot::Remove,
+        Plot::Replace,
     ];
 
     fn name(self) -> &'static str {
@@ -82,6 +84,7 @@ impl Plot {
             Plot::Scrub => "scrub",
             Plot::Balance => "balance",
             Plot::Remove => "remove",
+            Plot::Replace => "replace",
         }
     }
 }
@@ -233,11 +236,22 @@ impl Writer {
                 0 => self.steps.push(Step::Balance { data: None, metadata: None }),
                 _ => self.beside_moves(i),
             },
+            Plot::Replace => match i {
+                0 => self.replace(),
+                _ => self.beside_moves(i),
+            },
             Plot::Remove => match i {
                 0 => self.steps.push(Step::Remove(self.rng.between(1, self.members) as u32)),
                 _ => self.beside_moves(i),
             },
         }
+    }
+
+    /// One member gets what another one has, as far as that can go there.
+    fn replace(&mut self) {
+        let device = self.rng.between(1, self.members);
+        let by = (device + self.rng.below(self.members - 1)) % self.members + 1;
+        self.steps.push(Step::Replace { device: device as u32, by: by as u32 });
     }
 
     /// Clients change what moves, and operators their minds.

@@ -185,12 +185,15 @@ impl Drawing {
         let keeps = |p: &Profile| p.carries_data() && p.facts().tolerated_failures as u64 >= tolerated;
         let profiles: Vec<Profile> = Profile::ALL.into_iter().filter(keeps).collect();
         let profile = |rng: &mut Rng| rng.percent(50).then(|| rng.pick(&profiles).name().to_string());
-        steps.push(match rng.below(8) {
+        steps.push(match rng.below(10) {
             0..3 => {
                 let bytes = rng.between(16, 120) * MIB + rng.below(256) * 4096;
                 Step::Add(Member { kind: rng.pick(&KINDS).0.into(), bytes })
             }
             3 | 4 => Step::Remove(rng.between(1, self.n + 2) as u32),
+            8 | 9 => {
+                Step::Replace { device: rng.between(1, self.n + 1) as u32, by: rng.between(self.n, self.n + 3) as u32 }
+            }
             5 => Step::Balance { data: profile(rng), metadata: profile(rng) },
             6 => Step::Balance { data: None, metadata: None },
             _ => Step::Job((*rng.pick(&["pause", "resume", "cancel"])).into()),

@@ -138,6 +138,13 @@ pub enum Step {
     Add(Member),
     /// One device less.
     Remove(u32),
+    /// One device gets what another one has.
+    Replace {
+        /// Which leaves.
+        device: u32,
+        /// Which comes.
+        by: u32,
+    },
     /// All chunks anew, in these profiles.
     Balance {
         /// Of data; none = as it is.
@@ -245,6 +252,7 @@ impl Step {
             Command::ScrubCancel => Step::Scrub("cancel".into()),
             Command::AddDevice(new) => Step::Add(Member { kind: new.class.name().into(), bytes: new.size }),
             Command::RemoveDevice { device } => Step::Remove(device.0),
+            Command::ReplaceDevice { device, by } => Step::Replace { device: device.0, by: by.0 },
             Command::Balance { data, metadata } => {
                 let word = |choice: Option<Choice>| choice.and_then(|c| c.convert).map(|p| p.name().to_string());
                 Step::Balance { data: word(data), metadata: word(metadata) }
@@ -269,6 +277,7 @@ impl Step {
             Step::Set { device: Some(id), name, value } => Command::SetDevice { device: DeviceId(id), name, value },
             Step::Checkpoint => Command::Checkpoint,
             Step::Remove(id) => Command::RemoveDevice { device: DeviceId(id) },
+            Step::Replace { device, by } => Command::ReplaceDevice { device: DeviceId(device), by: DeviceId(by) },
             Step::Balance { data, metadata } => {
                 let choice = |word: Option<String>| {
                     Some(Choice { convert: word.and_then(|word| Profile::parse(&word)), ..Choice::default() })

@@ -113,7 +113,9 @@ impl World {
     /// Payload lives in chunks of data or metadata; a scrub reads the pool's own pages into memory like everything else.
     fn check_payload(&self, device: DeviceId, at: u64, range: BufRange, is_write: bool) {
         let len = u64::from(range.len);
-        let is_there = self.is_within(device, at, len, false) || !is_write && self.is_within(device, at, len, true);
+        let is_there = self.is_within(device, at, len, false)
+            || is_write && self.is_on_its_way(device, at, len)
+            || !is_write && self.is_within(device, at, len, true);
         hold!(Place, at >= RESERVED && is_there, "payload at {at} of device {device}");
     }
 
@@ -123,6 +125,14 @@ impl World {
         let missed = stale.next().map(|(_, block)| block * BLOCK);
         let place = missed.unwrap_or_default();
         hold!(Members, missed.is_none(), "a read at {at} of device {device}, which missed a write at {place}");
+    }
+
+    /// A column goes there: it is written, and read by nobody.
+    fn is_on_its_way(&self, device: DeviceId, offset: u64, len: u64) -> bool {
+        let shifts = self.engine().pool().chunks().filter_map(|chunk| Some((chunk.shift?.to, chunk.stripe)));
+        let holds =
+            |to: &Column, stripe| to.device == device && to.offset <= offset && offset + len <= to.offset + stripe;
+        shifts.into_iter().any(|(to, stripe)| holds(&to, stripe))
     }
 
     /// One chunk holds all of it: a system chunk, or one of data or metadata.

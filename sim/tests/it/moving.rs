@@ -269,3 +269,112 @@ fn what_cannot_be_read_stays_and_is_told() {
     assert_eq!(members(&world).len(), 2);
     fine(&mut world);
 }
+
+/// One more member, as big as another one.
+fn join(world: &mut World, shape: &Shape) -> u32 {
+    let id = world.engine().pool().next_device_id().0;
+    let tag = world.add_disk(shape);
+    world.run_until(|w| w.done.iter().any(|(of, _)| *of == tag));
+    id
+}
+
+fn replace(device: u32, by: u32) -> Command {
+    Command::ReplaceDevice { device: DeviceId(device), by: DeviceId(by) }
+}
+
+/// Chunks stay what they are and get a column elsewhere; each of the members, present or gone, with writers meanwhile.
+#[test]
+fn a_member_is_replaced_column_by_column() {
+    for (device, is_gone) in [(1, false), (2, false), (1, true), (2, true)] {
+        let (mut world, v) = pool(2, Profile::Raid1);
+        for i in 0..10 {
+            world.run(v, WRITE, (i * 4 + 61) * MIB, 3 * MIB).unwrap();
+        }
+        world.run(v, Op::Flush, 0, 0).unwrap();
+        let before: Vec<_> =
+            world.engine().pool().chunks().filter(|c| c.kind == ChunkType::Data).map(|c| c.id).collect();
+        if is_gone {
+            let since = world.now();
+            world.faults.0.push(Fault { device, trouble: Trouble::Absent { since } });
+            world.run(v, WRITE, 0, MIB).unwrap();
+        }
+        assert_eq!(world.control(remove(device)).unwrap_err().kind, ErrorKind::Refused, "there is no room");
+        let by = join(&mut world, &shape(96));
+        world.control(replace(device, by)).unwrap();
+        for i in 0..60 {
+            world.run(v, WRITE, i % 24 * 2 * MIB + i * 4096, 64 * 1024).unwrap();
+        }
+        world.run_until(|w| state(w) != Some(State::Running));
+        assert_eq!(state(&world), Some(State::Finished), "device {device}, gone {is_gone}");
+        assert!(!members(&world).contains(&device));
+        let after: Vec<_> =
+            world.engine().pool().chunks().filter(|c| c.kind == ChunkType::Data).map(|c| c.id).collect();
+        assert_eq!(after, before, "no chunk was written anew");
+        assert!(world.unequal().is_empty());
+        fine(&mut world);
+        world.crash(Crash::Power);
+        world.faults.0.clear();
+        world.open().unwrap();
+        fine(&mut world);
+        // The other one can be missed now.
+        let since = world.now();
+        world.faults.0.push(Fault { device: 3 - device, trouble: Trouble::Absent { since } });
+        world.verify();
+        assert!(world.wrong.is_empty() && world.answers.drain(..).all(|a| a.result.is_ok()), "{:?}", world.wrong);
+    }
+}
+
+/// At every so many events of a replacement, and again when it goes on.
+#[test]
+fn power_cuts_while_columns_go_lose_nothing() {
+    for profile in [Profile::Raid1, Profile::Dup, Profile::Raid10, Profile::Raid0, Profile::Single] {
+        let mut steps = 3;
+        loop {
+            let (mut world, v) = pool(if profile == Profile::Raid10 { 4 } else { 2 }, profile);
+            let old = world.places(v, 0)[0].0.0;
+            let by = join(&mut world, &shape(96));
+            world.command(replace(old, by));
+            for left in 0..steps {
+                if left % 20 == 7 {
+                    world.submit(0, v, WRITE, left % 40 * MIB, 64 * 1024, Content::Unsaid);
+                }
+                world.step();
+            }
+            let is_over = state(&world) == Some(State::Finished);
+            for round in 0..2 {
+                world.crash(if round == 0 { Crash::Power } else { Crash::Process });
+                world.open().unwrap_or_else(|why| panic!("{profile:?} after {steps} steps: {why}"));
+                (0..steps % 90).for_each(|_| _ = world.step());
+            }
+            world.run_until(|w| state(w) != Some(State::Running));
+            world.done.clear();
+            world.answers.clear();
+            fine(&mut world);
+            if is_over {
+                assert!(!members(&world).contains(&old), "{profile:?}");
+                break;
+            }
+            steps += 97;
+        }
+    }
+}
+
+/// A block without a readable copy has its unit left where it is and told; all others go.
+#[test]
+fn what_cannot_be_read_keeps_its_column() {
+    let (mut world, v) = pool(2, Profile::Single);
+    let (device, at) = world.places(v, 0)[0];
+    let by = join(&mut world, &shape(96));
+    world.faults.0.push(Fault { device: device.0, trouble: Trouble::Latent { since: 0, from: at, to: at + 4096 } });
+    world.control(replace(device.0, by)).unwrap();
+    world.run_until(|w| state(w) != Some(State::Running));
+    assert_eq!(state(&world), Some(State::Canceled));
+    let is_lost = |e: &&Event| matches!(e, Event::MoveLost { offset: 0, len: UNIT, .. });
+    assert_eq!(world.events.iter().filter(is_lost).count(), 1);
+    world.run_until_quiet();
+    world.run(v, WRITE, 0, 64 * 1024).unwrap();
+    world.control(replace(device.0, by)).unwrap();
+    world.run_until(|w| state(w) != Some(State::Running));
+    assert!(!members(&world).contains(&device.0));
+    fine(&mut world);
+}

@@ -28,19 +28,43 @@ impl Engine {
         self.start_job(Task::Remove { device })
     }
 
-    /// Whether a member can be done without; the reason why not has the numbers.
-    pub fn may_remove(&self, device: DeviceId) -> Result<(), ControlError> {
-        self.may_replace(device, core::iter::empty()).map(drop)
+    /// Another member gets what one has, and that one leaves.
+    pub(in crate::engine) fn start_replace(&mut self, device: DeviceId, by: DeviceId) -> Outcome {
+        self.check_no_job()?;
+        if device == by || !self.pool.device(by).is_some_and(|d| d.takes_chunks()) {
+            let text = format!("pool {:?} has no device {by} that could replace device {device}", self.pool.name);
+            return Err(ControlError::new(ErrorKind::NotFound, text));
+        }
+        self.may_replace(device, by, core::iter::empty())?;
+        self.start_job(Task::Replace { device, by })
     }
 
-    /// Whether it can be done without when these come before, and what would be then.
-    pub fn may_replace(&self, device: DeviceId, by: impl Iterator<Item = Device>) -> Result<Outlook, ControlError> {
+    /// Whether a member can be done without; the reason why not has the numbers.
+    pub fn may_remove(&self, device: DeviceId) -> Result<Outlook, ControlError> {
+        self.may_leave(&Task::Remove { device }, device, core::iter::empty())
+    }
+
+    /// The same when another one gets what it has; `more` come before.
+    pub fn may_replace(
+        &self,
+        device: DeviceId,
+        by: DeviceId,
+        more: impl Iterator<Item = Device>,
+    ) -> Result<Outlook, ControlError> {
+        self.may_leave(&Task::Replace { device, by }, device, more)
+    }
+
+    fn may_leave(
+        &self,
+        task: &Task,
+        device: DeviceId,
+        more: impl Iterator<Item = Device>,
+    ) -> Result<Outlook, ControlError> {
         let name = &self.pool.name;
         if !self.pool.device(device).is_some_and(|d| d.is_recorded()) {
             return Err(ControlError::new(ErrorKind::NotFound, format!("pool {name:?} has no device {device}")));
         }
-        let task = Task::Remove { device };
-        let tried = self.pool.try_task_with(by, &task);
+        let tried = self.pool.try_task_with(more, task);
         tried.map_err(|why| self.does_not_fit(&why, &format!("without device {device}")))
     }
 
@@ -117,6 +141,7 @@ impl Engine {
     fn run_job(&mut self) {
         self.moving.meter.begin();
         self.moving.lost.clear();
+        self.moving.unfit.clear();
         (self.moving.pass, self.moving.starved, self.moving.not_before) = (Pass::default(), None, None);
         self.mark_sources();
     }

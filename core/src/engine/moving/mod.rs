@@ -12,6 +12,7 @@
 //! used again no sooner than after a discard. So a job goes on after a crash with what is left, and can be paused or
 //! canceled at any moment.
 
+mod column;
 mod command;
 mod join;
 mod part;
@@ -49,6 +50,10 @@ pub(super) struct Work {
     logged: VecDeque<(Lsn, u32)>,
     round: Option<Round>,
     pass: Pass,
+    /// The column that is on its way.
+    shift: Option<column::Shifting>,
+    /// Chunks of which no column can go as it is.
+    unfit: BTreeSet<ChunkId>,
     /// Units that could not be read.
     lost: BTreeSet<(ChunkId, u32)>,
     meter: Meter,
@@ -135,7 +140,7 @@ impl Engine {
             if self.moving.moves.len() == 0 {
                 self.moving.round = None;
             }
-            return Turn::Nothing;
+            return if self.moving.closing { Turn::Nothing } else { self.end_shift() };
         }
         self.moving.meter.run(self.now);
         if self.moving.not_before.is_some_and(|at| self.now < at) {
@@ -157,7 +162,11 @@ impl Engine {
         let mut spent = 0;
         while self.moving.moves.len() < MOVES_MAX && spent < TURN {
             let Some((chunk, unit, home)) = self.next_unit(&mut spent) else { break };
-            match self.begin_move(chunk, unit, home) {
+            let begun = match self.moving.shift {
+                Some(_) => self.begin_copy(chunk, unit, home),
+                None => self.begin_move(chunk, unit, home),
+            };
+            match begun {
                 Begun::Moves | Begun::Elsewhere => {}
                 Begun::NoRoom => {
                     if let Some(round) = &mut self.moving.round {
@@ -170,7 +179,10 @@ impl Engine {
         let is_over = self.moving.round.as_ref().is_none_or(|round| round.tables.is_empty());
         if is_over && self.moving.moves.len() == 0 {
             self.moving.round = None;
-            self.moving.pass.ended = Some(self.journal.appended());
+            match self.moving.shift {
+                Some(_) => self.shift_tried(),
+                None => self.moving.pass.ended = Some(self.journal.appended()),
+            }
             return Turn::Moved;
         }
         if spent >= TURN { Turn::Later } else { Turn::Nothing }

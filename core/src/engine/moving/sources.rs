@@ -49,12 +49,19 @@ impl Engine {
 
     /// Everything that was gathered has been tried: gathers what is left, or goes on to what comes after that.
     pub(super) fn next_pass(&mut self) -> Turn {
+        if self.moving.shift.is_some() {
+            return self.end_shift();
+        }
         // What was given up is not free yet, and looks as if it were in use.
         if self.moving.leaving.is_some() || self.moving.pass.ended.is_some_and(|lsn| self.space.holds_before(lsn)) {
             return Turn::Nothing;
         }
         self.close_empty_chunks();
         let is_source = |c: &&crate::chunk::Chunk| c.shunned && c.kind != ChunkType::System;
+        // No unit that comes from elsewhere arrives in a chunk of which a column is copied.
+        if self.moving.moves.len() == 0 && self.begin_shift() {
+            return Turn::Later;
+        }
         let sources = || self.pool.chunks().filter(is_source);
         if sources().next().is_none() {
             return self.leave_system();

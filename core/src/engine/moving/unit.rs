@@ -6,6 +6,7 @@
 //!   log   one record; the lock is held until it is written, so that no answered change is lost with the process
 //! ```
 
+use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{Engine, Home, TOKENS};
@@ -27,7 +28,7 @@ pub(super) struct Move {
     /// Unit of the volume.
     at: u64,
     from: (ChunkId, u32),
-    to: (ChunkId, u32),
+    to: Target,
     /// Blocks that are copied.
     mask: u16,
     buf: Option<BufId>,
@@ -41,6 +42,15 @@ pub(super) struct Move {
     /// Some block could not be read from any copy.
     is_lost: bool,
     missed: Vec<(DeviceId, u64, IoError)>,
+}
+
+/// Where a unit goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// To another unit, which the map will name.
+    Unit(ChunkId, u32),
+    /// Into the column of its chunk that is on its way: written under the lock, as clients write there too.
+    Column,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,10 +91,15 @@ impl Engine {
         let is_return = self.pool.job.as_ref().is_some_and(|job| job.task == Task::Return);
         let Some(to) = self.find_good_place(volume, at, kind, is_return) else { return Begun::NoRoom };
         self.moving.starved = None;
+        self.start_move(volume, at, (chunk, unit), Target::Unit(to.0, to.1));
+        Begun::Moves
+    }
+
+    pub(super) fn start_move(&mut self, volume: VolumeId, at: u64, from: (ChunkId, u32), to: Target) {
         let id = self.moving.moves.insert(Move {
             volume,
             at,
-            from: (chunk, unit),
+            from,
             to,
             mask: 0,
             buf: None,
@@ -98,13 +113,15 @@ impl Engine {
         });
         // Who is changing it now may have begun before anybody listens.
         match self.locks.overlaps_other(volume, at * UNIT, (at + 1) * UNIT, TOKENS | id) {
-            true => self.lock_move(id),
+            true => {
+                self.moving.moves[id].is_stale = true;
+                self.lock_move(id);
+            }
             false => {
                 self.moving.loose.insert((volume, at), id);
                 self.read_move(id);
             }
         }
-        Begun::Moves
     }
 
     /// All written blocks into memory.
@@ -161,6 +178,7 @@ impl Engine {
         m.pending += 1;
         // Under the lock a client may wait for it.
         let class = match (m.is_locked, io.op) {
+            (false, _) if m.to == Target::Column => Class::Rebuild,
             (false, _) => io.class,
             (true, DeviceOp::Read) => Class::SyncRead,
             (true, _) => Class::SyncWrite,
@@ -184,6 +202,11 @@ impl Engine {
             return;
         }
         match m.step {
+            Step::Read if m.to == Target::Column && !m.is_locked => {
+                // What cannot be read may just be written over.
+                m.is_stale |= m.is_lost;
+                self.lock_move(id);
+            }
             Step::Read if m.is_lost => self.lose_move(id),
             Step::Read => self.write_move(id),
             Step::Write => self.move_written(id),
@@ -200,10 +223,16 @@ impl Engine {
             return self.count_move_down(id);
         }
         let m = &mut self.moving.moves[id];
-        let (chunk, unit, mask, buf) = (m.to.0, m.to.1, m.mask, m.buf.expect("it was read"));
+        let (mask, buf) = (m.mask, m.buf.expect("it was read"));
+        let (chunk, unit) = if let Target::Unit(chunk, unit) = m.to { (chunk, unit) } else { m.from };
+        let is_new = m.to != Target::Column;
         let c = self.pool.chunk(chunk).expect("its place is in a chunk");
         let part = slice(c.profile, c.columns.len(), u64::from(unit) * UNIT, UNIT);
-        let (kind, columns) = (c.kind, c.columns[part.first..][..part.copies].to_vec());
+        let columns = match c.shift.filter(|_| !is_new) {
+            Some(shift) => vec![shift.to],
+            None => c.columns[part.first..][..part.copies].to_vec(),
+        };
+        let kind = c.kind;
         for (copy, column) in columns.into_iter().enumerate() {
             for (first, count) in runs(mask) {
                 let offset = part.offset + first * BLOCK;
@@ -223,7 +252,8 @@ impl Engine {
     /// The copies are there; members that missed one are judged as after a client's write.
     fn move_written(&mut self, id: u32) {
         let missed = core::mem::take(&mut self.moving.moves[id].missed);
-        let copies = self.pool.chunk(self.moving.moves[id].to.0).map_or(0, |c| c.profile.facts().copies);
+        let Target::Unit(chunk, _) = self.moving.moves[id].to else { return self.end_copy(id, missed.is_empty()) };
+        let copies = self.pool.chunk(chunk).map_or(0, |c| c.profile.facts().copies);
         let taken = |&(_, offset, _): &(DeviceId, u64, IoError)| {
             missed.iter().filter(|(_, other, _)| *other == offset).count() < copies
         };
@@ -240,9 +270,17 @@ impl Engine {
         }
     }
 
+    /// It is in the column that is on its way, or not.
+    fn end_copy(&mut self, id: u32, fine: bool) {
+        match fine && !self.commit.is_dead() {
+            true => self.count_moved(),
+            false => self.shift_failed(self.moving.moves[id].from.0),
+        }
+        self.end_move(id);
+    }
+
     fn lock_move(&mut self, id: u32) {
         let m = &mut self.moving.moves[id];
-        m.is_stale |= m.step == Step::Read;
         m.step = Step::Lock;
         let (volume, at) = (m.volume, m.at);
         if self.locks.acquire(volume, at * UNIT, (at + 1) * UNIT, TOKENS | id) {
@@ -255,12 +293,13 @@ impl Engine {
         let id = token & !TOKENS;
         let m = &mut self.moving.moves[id];
         m.is_locked = true;
-        let (volume, at, from, is_stale) = (m.volume, m.at, m.from, m.is_stale);
+        let (volume, at, from, to, is_stale) = (m.volume, m.at, m.from, m.to, m.is_stale);
         self.moving.loose.remove(&(volume, at));
         let entry = self.entry(volume, at);
         match (entry.chunk(), entry.unit()) == from && entry.written() != 0 {
             false => self.drop_move(id),
             true if is_stale => self.read_move(id),
+            true if to == Target::Column => self.write_move(id),
             true => self.log_move(id),
         }
     }
@@ -273,7 +312,8 @@ impl Engine {
         if (old.chunk(), old.unit()) != from || self.commit.is_dead() {
             return self.drop_move(id);
         }
-        let entry = Entry::new(to.0, to.1, old.written());
+        let Target::Unit(chunk, unit) = to else { return self.drop_move(id) };
+        let entry = Entry::new(chunk, unit, old.written());
         if let Some(v) = self.pool.volume_mut(volume) {
             v.map.set(at, entry);
         }
@@ -282,6 +322,10 @@ impl Engine {
         self.moving.moves[id].step = Step::Log;
         self.moving.logged.push_back((lsn, id));
         self.moving.pass.moved += 1;
+        self.count_moved();
+    }
+
+    fn count_moved(&mut self) {
         let now = self.now;
         if let Some(job) = self.job_mut() {
             job.done = job.done.saturating_add(UNIT);
@@ -308,7 +352,11 @@ impl Engine {
 
     /// Some block cannot be read: the unit stays where it is, whatever else of it could be moved.
     fn lose_move(&mut self, id: u32) {
-        let Move { volume, at, from, is_stale, is_locked, .. } = self.moving.moves[id];
+        let Move { volume, at, from, to, is_stale, is_locked, .. } = self.moving.moves[id];
+        if to == Target::Column {
+            // Whoever moves it by itself tells.
+            return self.end_copy(id, false);
+        }
         if is_stale && !is_locked {
             // It may have been written over meanwhile.
             return self.fail_move(id);
@@ -333,8 +381,9 @@ impl Engine {
 
     /// The new place is not needed after all.
     fn drop_move(&mut self, id: u32) {
-        let (chunk, unit) = self.moving.moves[id].to;
-        self.retire_units([Entry::new(chunk, unit, 0)]);
+        if let Target::Unit(chunk, unit) = self.moving.moves[id].to {
+            self.retire_units([Entry::new(chunk, unit, 0)]);
+        }
         self.end_move(id);
     }
 
