@@ -23,6 +23,8 @@ pub enum Slip {
     AnswerBeforeFailure,
     /// The map follows a unit that moves before its copy is there.
     MapBeforeCopy,
+    /// A column changes places before its units are copied.
+    ColumnBeforeCopy,
     /// Every superblock has the same generation, and so the same slot.
     GenerationNotRaised,
 }

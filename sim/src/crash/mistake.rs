@@ -30,7 +30,7 @@ pub enum Mistake {
 
 impl Mistake {
     /// All.
-    pub const ALL: [Mistake; 16] = [
+    pub const ALL: [Mistake; 17] = [
         Mistake::FlushNotPassedOn,
         Mistake::FlushOfOneMember,
         Mistake::FuaNotPassedOn,
@@ -47,6 +47,7 @@ impl Mistake {
         Mistake::Of(Slip::UnitsReusedEarly),
         Mistake::Of(Slip::AnswerBeforeFailure),
         Mistake::Of(Slip::MapBeforeCopy),
+        Mistake::Of(Slip::ColumnBeforeCopy),
     ];
 
     /// As it is written.
@@ -113,6 +114,9 @@ impl Mistake {
                 "a write is answered while the log does not say yet that a member missed it",
                 "degraded",
             ),
+            Mistake::Of(Slip::ColumnBeforeCopy) => {
+                ("column-before-copy", "a column changes places before its units are copied", "replace")
+            }
             Mistake::Of(Slip::MapBeforeCopy) => {
                 ("map-before-copy", "the map follows a unit that moves before its copy is there", "balance")
             }

@@ -45,7 +45,10 @@ impl World {
         let Carried { content, members, gaps, wants_alone, len: carried } = self.carried(dispatch);
         match op {
             DeviceOp::Read | DeviceOp::Write { .. } => hold!(Place, carried == len, "{carried} bytes in {dispatch:?}"),
-            _ => hold!(Place, members == 0 && self.is_within(device, offset, len, false), "{dispatch:?}"),
+            _ => {
+                let is_there = self.is_within(device, offset, len, false) || self.is_on_its_way(device, offset, len);
+                hold!(Place, members == 0 && is_there, "{dispatch:?}");
+            }
         }
         hold!(Place, members < 2 || !wants_alone, "{dispatch:?} has one that asked to be alone");
         let watch = &mut self.watches[device.index() - 1];

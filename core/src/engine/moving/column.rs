@@ -19,6 +19,7 @@ use super::{Engine, Home, Round, Table, Turn, Walk};
 use crate::ChunkType;
 use crate::chunk::{Chunk, Shift};
 use crate::device::Used;
+use crate::engine::Slip;
 use crate::job::Task;
 use crate::meta::record::Record;
 use crate::profile::slice;
@@ -75,7 +76,9 @@ impl Engine {
 
     /// A unit of the chunk under way, if a part of it is in the column.
     pub(super) fn begin_copy(&mut self, chunk: ChunkId, unit: u32, home: Home) -> Begun {
-        let Some((volume, at)) = home.get() else { return Begun::Elsewhere };
+        let Some((volume, at)) = home.get().filter(|_| !self.slips(Slip::ColumnBeforeCopy)) else {
+            return Begun::Elsewhere;
+        };
         let entry = self.entry(volume, at);
         let Some(c) = self.pool.chunk(chunk).filter(|_| (entry.chunk(), entry.unit()) == (chunk, unit)) else {
             return Begun::Elsewhere;
