@@ -81,6 +81,11 @@ impl Space {
         self.retired.front().is_some_and(|r| r.lsn <= lsn) || !self.closing.is_empty()
     }
 
+    /// Somebody may still look at a column that changed places.
+    pub(super) fn holds_extents(&self) -> bool {
+        self.retired.iter().any(|r| matches!(r.what, Place::Extent(_)))
+    }
+
     /// What waits to come free waits for records to become stable.
     pub(super) fn waits_for(&self, stable: Lsn) -> bool {
         self.retired.front().is_some_and(|r| r.lsn > stable)

@@ -46,7 +46,7 @@ impl World {
         match op {
             DeviceOp::Read | DeviceOp::Write { .. } => hold!(Place, carried == len, "{carried} bytes in {dispatch:?}"),
             _ => {
-                let is_there = self.is_within(device, offset, len, false) || self.is_on_its_way(device, offset, len);
+                let is_there = self.is_within(device, offset, len, false) || self.is_held(device, offset, len, true);
                 hold!(Place, members == 0 && is_there, "{dispatch:?}");
             }
         }
@@ -117,7 +117,7 @@ impl World {
     fn check_payload(&self, device: DeviceId, at: u64, range: BufRange, is_write: bool) {
         let len = u64::from(range.len);
         let is_there = self.is_within(device, at, len, false)
-            || is_write && self.is_on_its_way(device, at, len)
+            || self.is_held(device, at, len, is_write)
             || !is_write && self.is_within(device, at, len, true);
         hold!(Place, at >= RESERVED && is_there, "payload at {at} of device {device}");
     }
@@ -130,12 +130,16 @@ impl World {
         hold!(Members, missed.is_none(), "a read at {at} of device {device}, which missed a write at {place}");
     }
 
-    /// A column goes there: it is written, and read by nobody.
-    fn is_on_its_way(&self, device: DeviceId, offset: u64, len: u64) -> bool {
-        let shifts = self.engine().pool().chunks().filter_map(|chunk| Some((chunk.shift?.to, chunk.stripe)));
-        let holds =
-            |to: &Column, stripe| to.device == device && to.offset <= offset && offset + len <= to.offset + stripe;
-        shifts.into_iter().any(|(to, stripe)| holds(&to, stripe))
+    /// An extent that the engine holds for a chunk: a column that goes there is written and read by nobody; of one that was
+    /// there, commands that waited in a queue may come late.
+    fn is_held(&self, device: DeviceId, offset: u64, len: u64, is_write: bool) -> bool {
+        let pool = self.engine().pool();
+        let extent = pool.device(device).and_then(|d| d.used.range(..=offset).next_back());
+        let Some((&start, used)) = extent.filter(|(start, used)| offset + len <= *start + used.len) else {
+            return false;
+        };
+        let Some(chunk) = pool.chunk(used.chunk).filter(|chunk| chunk.kind != ChunkType::System) else { return false };
+        is_write || chunk.shift.is_none_or(|shift| shift.to != Column { device, offset: start })
     }
 
     /// One chunk holds all of it: a system chunk, or one of data or metadata.

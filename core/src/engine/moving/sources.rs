@@ -64,6 +64,9 @@ impl Engine {
         }
         let sources = || self.pool.chunks().filter(is_source);
         if sources().next().is_none() {
+            if self.space.holds_extents() {
+                return Turn::Nothing;
+            }
             return self.leave_system();
         }
         let left: u64 = sources().filter(|c| !c.closing).map(|c| c.used() / UNIT).sum();
