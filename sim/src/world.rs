@@ -122,6 +122,8 @@ pub struct World {
     stale: BTreeSet<(u32, u64)>,
     /// Blocks of devices that a misdirected write left wrong, once.
     spoilt: BTreeSet<(u32, u64)>,
+    /// Those of them that nobody has written since.
+    spoilt_still: BTreeSet<(u32, u64)>,
     batch: Vec<Input>,
 }
 
@@ -169,6 +171,7 @@ impl World {
             failed: BTreeSet::new(),
             stale: BTreeSet::new(),
             spoilt: BTreeSet::new(),
+            spoilt_still: BTreeSet::new(),
             batch: Vec::new(),
         }
     }

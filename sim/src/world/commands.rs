@@ -174,6 +174,9 @@ impl World {
         if matches!(op, DeviceOp::Write { .. }) {
             self.check_memory(dispatch);
         }
+        if is_fine && matches!(op, DeviceOp::Write { .. } | DeviceOp::WriteZeroes) {
+            self.note_unspoilt(device, offset, len);
+        }
         let Self { disks, rng, .. } = self;
         let mut takes = || percent == 100 || rng.percent(percent);
         match op {
