@@ -129,6 +129,10 @@ pub(crate) enum Command {
     Replace(ReplaceArgs),
     /// Write chunks anew, evenly or in another profile: start, status, pause, resume, cancel
     Balance(BalanceArgs),
+    /// Use a member again that was away or given up: what it missed is caught up
+    Online(OnlineArgs),
+    /// Use a member no more, until it is asked for or the pool is opened again
+    Offline(OfflineArgs),
     /// Wait until what a pool does in the background is done
     Wait(WaitArgs),
     /// Give properties their defaults back
@@ -463,6 +467,24 @@ pub(crate) struct BalanceArgs {
     pub(crate) wait: bool,
     #[command(flatten)]
     pub(crate) change: ChangeFlags,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OnlineArgs {
+    /// The pool
+    pub(crate) pool: String,
+    /// The member: id, path, last part of the path, or uuid
+    pub(crate) device: String,
+    /// Where it is now; without, it is looked for
+    pub(crate) path: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct OfflineArgs {
+    /// The pool
+    pub(crate) pool: String,
+    /// The member: id, path, last part of the path, or uuid
+    pub(crate) device: String,
 }
 
 /// What a pool can do in the background.
@@ -975,7 +997,7 @@ pub(crate) struct CrashFlags {
     /// Scenarios at once [default: one a core]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<std::num::NonZeroUsize>,
-    /// Also hold copies to be alike afterwards, and what was read once to stay
+    /// Let one state in 16 recover to its end and open again: what was read once has to stay
     #[arg(long)]
     pub(crate) alike: bool,
     /// Make this mistake on purpose, to see what a failure looks like, such as flush-not-passed-on

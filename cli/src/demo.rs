@@ -198,7 +198,7 @@ fn options() -> Options {
         reactor: Choice::Auto,
         memory: pump::MEMORY_MIN,
         boot,
-        degraded: false,
+        without: braid_host::pump::Without::Nothing,
         flight: None,
         on_event: Box::new(|_| ()),
     }

@@ -23,8 +23,6 @@ const NOT_YET: &[(&str, &str)] = &[
     ("inspect-internal", "looking into a pool's records"),
     ("jobs", "long jobs"),
     ("label", "labelling devices"),
-    ("offline", "taking a device out of service"),
-    ("online", "bringing a device back"),
     ("rebuild", "rebuilding"),
     ("rename", "renaming a pool"),
     ("report", "reports"),

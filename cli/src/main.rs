@@ -135,6 +135,8 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Get(args) => commands::property::get(&connect()?, args),
         Command::Set(args) => commands::property::set(&connect()?, args),
         Command::Scrub(args) => commands::scrub::scrub(&connect()?, &args),
+        Command::Online(args) => commands::device::online(&connect()?, args),
+        Command::Offline(args) => commands::device::offline(&connect()?, args),
         Command::Wait(args) => commands::jobs::wait_for(&connect()?, &args),
         Command::Add(args) => commands::jobs::add(&connect()?, &args),
         Command::Remove(args) => commands::jobs::remove(&connect()?, &args),

@@ -65,6 +65,16 @@ pub enum Command {
         /// Value, as an operator writes it.
         value: String,
     },
+    /// A member that was not there is there again, and open: it is caught up. Of one that was given up everything is.
+    OnlineDevice {
+        /// Which.
+        device: DeviceId,
+    },
+    /// Use a member no more until it is asked for, or until the next opening; what it misses is noted.
+    OfflineDevice {
+        /// Which.
+        device: DeviceId,
+    },
     /// Put the maps in order and write a checkpoint.
     Checkpoint,
     /// Begin no more work of the pool's own, then as `Checkpoint`: what `export` and a clean stop do last.

@@ -59,34 +59,73 @@ impl DeviceClass {
     }
 }
 
+/// Errors of a member that answers, since it was last up to date: one more and it is given up, where the pool can do
+/// without it.
+pub const FAULTS_MAX: u32 = 16;
+
 /// What the pool thinks of a member.
 ///
 /// ```text
-///              vanished, or opened without it
-///          Online ------------------> Missing
-///            |                           |
-///            |  missed a write           |  a write passed without it
-///            |                           v
-///            '-----------------------> Failed
+///                    caught up
+///           .------------------------------.
+///           v       missed something       |
+///        Online ----------------------> Suspect <-------------------.
+///         | | |                          | | |                      |
+///         | | '--------- vanished -------+-+-+----> Missing --------'  came back (Online when it missed nothing)
+///         | |                            | |          |
+///         | '------- too many errors ----+-'          |  it went its own way meanwhile
+///         |                              v            |
+///         |                           Failed <--------'      an operator asks for it again: Suspect, behind in all
+///         v                                |
+///      Removing  (its content moves off)   '--> Rebuilding  (a new member gets what another had) --> Online
 /// ```
 ///
-/// `Failed` is durable before the write that caused it is answered: what the member holds may be old, so it is
-/// never read again. The way back (bringing it up to date) is a rebuild.
+/// What a member missed is durable before the write that it missed is answered, region by region: see [`crate::regions`].
+/// Reads go to what is not stale only. `Failed` is durable too; while a member is failed nothing is noted for it, since it
+/// is behind in everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeviceState {
-    /// In use.
+    /// In use, and up to date.
     Online,
-    /// Not there; nothing was written without it yet, so it may come back as it is.
+    /// Not there, or taken out of use; what is written meanwhile is noted.
     Missing,
-    /// Its content is not trusted: it missed at least one write.
+    /// Not used any more: too many errors, or it went its own way.
     Failed,
+    /// It answers but missed something: read where it is up to date, written everywhere, and being caught up.
+    Suspect,
+    /// A new member that gets what another one had.
+    Rebuilding,
+    /// Its content moves to other members.
+    Removing,
 }
 
 impl DeviceState {
+    /// All, by number on disk.
+    pub const ALL: [DeviceState; 6] = [
+        DeviceState::Online,
+        DeviceState::Missing,
+        DeviceState::Failed,
+        DeviceState::Suspect,
+        DeviceState::Rebuilding,
+        DeviceState::Removing,
+    ];
+
     /// Whether the drawing has this arrow.
     pub fn may_become(self, next: DeviceState) -> bool {
         use DeviceState::*;
-        matches!((self, next), (Online, Missing) | (Online, Failed) | (Missing, Failed))
+        match self {
+            Online => matches!(next, Suspect | Missing | Failed | Removing),
+            Suspect => matches!(next, Online | Missing | Failed | Removing),
+            Missing => matches!(next, Online | Suspect | Failed),
+            Failed => matches!(next, Suspect | Rebuilding),
+            Rebuilding => matches!(next, Online | Suspect | Missing | Failed),
+            Removing => matches!(next, Online | Suspect | Missing | Failed),
+        }
+    }
+
+    /// It is read and written.
+    pub fn is_used(self) -> bool {
+        !matches!(self, DeviceState::Missing | DeviceState::Failed)
     }
 
     /// The word for it.
@@ -95,6 +134,9 @@ impl DeviceState {
             DeviceState::Online => "ONLINE",
             DeviceState::Missing => "MISSING",
             DeviceState::Failed => "FAILED",
+            DeviceState::Suspect => "SUSPECT",
+            DeviceState::Rebuilding => "REBUILDING",
+            DeviceState::Removing => "REMOVING",
         }
     }
 }
@@ -165,6 +207,12 @@ pub struct Device {
     pub written: u64,
     /// How many of them a completed flush covers.
     pub flushed: u64,
+    /// Errors since it was last up to date, against [`FAULTS_MAX`].
+    pub faults: u32,
+    /// It lacks some of the pool's own records: its superblock is not renewed before it has them.
+    pub is_behind: bool,
+    /// The engine's count of comings and goings when this one came or went last; not kept.
+    pub moved: u64,
 }
 
 impl Device {
@@ -188,12 +236,15 @@ impl Device {
             counters: DeviceCounters::default(),
             written: 0,
             flushed: 0,
+            faults: 0,
+            is_behind: false,
+            moved: 0,
         }
     }
 
     /// New chunks may go there.
     pub fn takes_chunks(&self) -> bool {
-        self.state == DeviceState::Online && self.role == Role::Member
+        self.state.is_used() && self.role == Role::Member
     }
 
     /// The pool's records have it.
@@ -225,5 +276,47 @@ impl Device {
     /// Bytes in chunks.
     pub fn allocated(&self) -> u64 {
         self.used.values().map(|used| used.len).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table beside the drawing, in words: every pair that is not here is refused.
+    #[test]
+    fn the_arrows_of_the_drawing() {
+        let arrows = [
+            "ONLINE SUSPECT",
+            "ONLINE MISSING",
+            "ONLINE FAILED",
+            "ONLINE REMOVING",
+            "SUSPECT ONLINE",
+            "SUSPECT MISSING",
+            "SUSPECT FAILED",
+            "SUSPECT REMOVING",
+            "MISSING ONLINE",
+            "MISSING SUSPECT",
+            "MISSING FAILED",
+            "FAILED SUSPECT",
+            "FAILED REBUILDING",
+            "REBUILDING ONLINE",
+            "REBUILDING SUSPECT",
+            "REBUILDING MISSING",
+            "REBUILDING FAILED",
+            "REMOVING ONLINE",
+            "REMOVING SUSPECT",
+            "REMOVING MISSING",
+            "REMOVING FAILED",
+        ];
+        for from in DeviceState::ALL {
+            for to in DeviceState::ALL {
+                let drawn = arrows.contains(&alloc::format!("{} {}", from.name(), to.name()).as_str());
+                assert_eq!(from.may_become(to), drawn, "{from:?} to {to:?}");
+            }
+        }
+        let used: alloc::vec::Vec<&str> =
+            DeviceState::ALL.into_iter().filter(|s| s.is_used()).map(DeviceState::name).collect();
+        assert_eq!(used, ["ONLINE", "SUSPECT", "REBUILDING", "REMOVING"]);
     }
 }

@@ -26,6 +26,7 @@ pub mod properties;
 pub mod queue;
 pub mod range_lock;
 pub mod read_policy;
+pub mod regions;
 pub mod report;
 pub mod request;
 pub mod scrub;

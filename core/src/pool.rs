@@ -8,6 +8,7 @@ mod place;
 mod totals;
 pub mod trial;
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -15,11 +16,12 @@ use alloc::vec::Vec;
 use crate::ChunkType;
 use crate::allocator;
 use crate::chunk::Chunk;
-use crate::device::{Device, DeviceState, RESERVED, Used};
+use crate::device::{Device, RESERVED, Used};
 use crate::job::Job;
 use crate::meta::record::Record;
 use crate::profile::Profile;
 use crate::properties::Properties;
+use crate::regions::{Region, Regions};
 use crate::report::VolumeCounters;
 use crate::scrub::{Scrub, State};
 use crate::sparse::Sparse;
@@ -41,6 +43,10 @@ pub struct Pool {
     pub scrub: Scrub,
     /// The last job, if there ever was one; likewise.
     pub job: Option<Job>,
+    /// Where a write may be under way: copies may differ.
+    pub(crate) intent: Regions,
+    /// By member, what it missed; never an empty set.
+    pub(crate) stale: BTreeMap<DeviceId, Regions>,
     devices: Vec<Option<Device>>,
     /// Where the next chunk of each type would go, as far as it is known.
     next_places: [Option<allocator::Index>; 3],
@@ -74,6 +80,8 @@ impl Pool {
             properties: Properties::default(),
             scrub: Scrub::default(),
             job: None,
+            intent: Regions::default(),
+            stale: BTreeMap::new(),
             devices: Vec::new(),
             next_places: [None, None, None],
             totals: Totals::default(),
@@ -132,7 +140,12 @@ impl Pool {
 
     /// Whether a member can be read and written.
     pub fn is_online(&self, id: DeviceId) -> bool {
-        self.device(id).is_some_and(|d| d.state == DeviceState::Online)
+        self.device(id).is_some_and(|d| d.state.is_used())
+    }
+
+    /// Whether a member missed something in this region.
+    pub fn is_stale(&self, id: DeviceId, region: Region) -> bool {
+        !self.stale.is_empty() && self.stale.get(&id).is_some_and(|set| set.contains(region))
     }
 
     /// What is, as it would be said anew.
@@ -159,6 +172,11 @@ impl Pool {
             records.push(Record::Scrub(self.scrub.clone().into()));
         }
         records.extend(self.job.clone().map(|job| Record::Job(job.into())));
+        records.extend(self.intent.words().map(|((volume, word), bits)| Record::Intent { volume, word, bits }));
+        for (&device, regions) in &self.stale {
+            let record = |((volume, word), bits)| Record::Stale { device, volume, word, bits };
+            records.extend(regions.words().map(record));
+        }
         records
     }
 
@@ -242,6 +260,9 @@ impl Pool {
                 if self.volumes.take(id.index()).is_none() {
                     return Err(Contradiction(format!("volume {id} goes but was not there")));
                 }
+                self.intent.remove_volume(id);
+                self.stale.values_mut().for_each(|regions| regions.remove_volume(id));
+                self.stale.retain(|_, regions| !regions.is_empty());
             }
             Record::Property { name, value } => {
                 // A property of a later version is not a reason to refuse a pool.
@@ -254,6 +275,7 @@ impl Pool {
                     device.counters = old.counters;
                     device.role = old.role;
                     (device.written, device.flushed) = (old.written, old.flushed);
+                    (device.faults, device.is_behind) = (old.faults, old.is_behind);
                 }
                 self.members_changed();
                 put(&mut self.devices, device.id.index(), *device);
@@ -278,6 +300,18 @@ impl Pool {
             Record::Profiles(profiles) => {
                 self.profiles = profiles;
                 self.members_changed();
+            }
+            // Of a volume that a power cut took back, or that is gone, it says nothing.
+            Record::Intent { volume, word, bits } if self.volume(volume).is_some() => {
+                self.intent.set_word((volume, word), self.intent.word((volume, word)) | bits);
+            }
+            Record::Intent { .. } => {}
+            Record::Stale { device, volume, word, bits } => {
+                let known = self.volume(volume).is_some() && self.device(device).is_some();
+                if known && bits != 0 {
+                    let regions = self.stale.entry(device).or_default();
+                    regions.set_word((volume, word), regions.word((volume, word)) | bits);
+                }
             }
             Record::LeafPage { .. } => {} // its page has to be read first: see `assembly`
         }
@@ -311,6 +345,11 @@ impl Pool {
     pub fn chunks_on(&self, device: DeviceId) -> impl Iterator<Item = &Chunk> {
         let used = self.device(device).map(|device| device.used.values()).into_iter().flatten();
         used.filter_map(|used| self.chunk(used.chunk))
+    }
+
+    /// Some volume content has more than one copy.
+    pub(crate) fn has_copies(&self) -> bool {
+        self.totals.mirrored > 0
     }
 
     /// Candidates of each chunk that can still be read: false when some content has no copy left.

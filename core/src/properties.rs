@@ -11,7 +11,7 @@ use crate::queue::config::{self, Overrides};
 use crate::read_policy::ReadPolicy;
 
 /// Names, in the order of the documentation.
-pub const NAMES: [&str; 4] = ["read_policy", "allocation", "strict", "commit_interval"];
+pub const NAMES: [&str; 5] = ["read_policy", "allocation", "strict", "commit_interval", "dirty_regions"];
 
 /// Their values.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,9 @@ pub struct Properties {
     /// `commit_interval`, in ms: how long an answered write may be on volatile media only, and its map entry in the
     /// log only. Raising it saves flushes; a power cut then takes more of what nobody asked to flush.
     pub commit_interval_ms: u64,
+    /// `dirty_regions`: regions of 4 MiB that may be marked as being written at a time, see [`crate::regions`]. What is
+    /// marked is read on all copies after a crash; with fewer, writes far apart wait more often for a mark.
+    pub dirty_regions: usize,
     /// What was set for the queues of all members, see [`crate::queue::config`].
     pub queue: Overrides,
 }
@@ -33,6 +36,7 @@ impl Default for Properties {
             read_policy: ReadPolicy::default(),
             allocation: Mode::Tiers { strict: false },
             commit_interval_ms: 5000,
+            dirty_regions: 2048,
             queue: Overrides::new(),
         }
     }
@@ -92,6 +96,11 @@ impl Properties {
                     }
                 }
             }
+            "dirty_regions" if value.is_empty() => self.dirty_regions = fresh.dirty_regions,
+            "dirty_regions" => match value.parse() {
+                Ok(count @ 64..=65_536) => self.dirty_regions = count,
+                _ => return Err(usage(format!("dirty_regions is 64 to 65536, not {value:?}"))),
+            },
             _ if config::is_name(name) && value.is_empty() => drop(self.queue.remove(name)),
             _ if config::is_name(name) => {
                 // Whether it means anything depends on the others and on the members: see `check_queues`.
@@ -126,6 +135,7 @@ impl Properties {
                 format!("{}ms", self.commit_interval_ms)
             }
             "commit_interval" => format!("{}s", self.commit_interval_ms / 1000),
+            "dirty_regions" => format!("{}", self.dirty_regions),
             _ if config::is_name(name) => self.queue.get(name).cloned().unwrap_or_default(),
             _ => return None,
         })

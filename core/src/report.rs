@@ -46,6 +46,10 @@ pub struct PoolReport {
     pub scrub: ScrubReport,
     /// The last job, if there ever was one.
     pub job: Option<JobReport>,
+    /// Where copies may differ.
+    pub resync: ResyncReport,
+    /// Its records can be written no more: changes fail until it is exported and imported.
+    pub suspended: bool,
 }
 
 /// The last job, as of now.
@@ -57,6 +61,26 @@ pub struct JobReport {
     pub rate: u64,
     /// It waits for room that is about to come free.
     pub is_waiting: bool,
+}
+
+/// What a member missed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StaleReport {
+    /// Regions of 4 MiB that it is behind in.
+    pub regions: u64,
+    /// Units of 64 KiB that were mended for members that were behind, all of them, since the pool was opened.
+    pub units_done: u64,
+}
+
+/// Write intent, and what a crash left of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResyncReport {
+    /// Regions of 4 MiB that are marked as being written.
+    pub dirty_regions: u64,
+    /// Regions of them whose copies are still to be compared, after a crash or a write that failed.
+    pub regions_left: u64,
+    /// Units of 64 KiB that were compared and made alike since the pool was opened.
+    pub units_done: u64,
 }
 
 /// The last scrub, as of now.
@@ -101,6 +125,8 @@ pub struct DeviceReport {
     pub read_latency_ns: u64,
     /// Its queue.
     pub queue: QueueReport,
+    /// What it missed.
+    pub stale: StaleReport,
 }
 
 /// The queue of one member.
@@ -146,6 +172,8 @@ pub struct DeviceCounters {
     pub read_errors: u64,
     /// Write, flush and discard commands that failed; likewise.
     pub write_errors: u64,
+    /// Blocks that were written anew since they could not be read, or were not what the other copies hold.
+    pub repaired: u64,
     /// Reads that the pool's policy chose this device for.
     pub chosen: u64,
 }

@@ -302,6 +302,18 @@ pub enum Event {
         /// Why.
         error: IoError,
     },
+    /// A device answers, but missed something: it is read where it is up to date, and caught up.
+    DeviceSuspect {
+        /// The device.
+        device: DeviceId,
+        /// Why.
+        error: IoError,
+    },
+    /// A device is there and up to date again.
+    DeviceOnline {
+        /// The device.
+        device: DeviceId,
+    },
     /// What is set for the queue of a device means nothing in this version: it goes by the defaults of its medium.
     QueueOnDefaults {
         /// The device.
@@ -376,6 +388,21 @@ pub enum Event {
         /// Its superblock was cleared; else it still says that it is a member.
         cleared: bool,
     },
+    /// Blocks of a copy could not be read, or were not what the other copies hold, and were written anew.
+    Repaired {
+        /// Whose.
+        volume: Option<VolumeId>,
+        /// Its name.
+        name: alloc::string::String,
+        /// First byte within the volume.
+        offset: u64,
+        /// Bytes, whole blocks.
+        len: u64,
+        /// The device.
+        device: DeviceId,
+        /// First byte on it.
+        device_offset: u64,
+    },
     /// A scrub reports no more places one by one; they are only counted.
     ScrubTellsNoMore,
     /// A scrub has read everything.
@@ -388,6 +415,8 @@ pub enum Event {
         unread: u64,
         /// Blocks of the pool's own records that checkpoints came between at every look.
         undecided: u64,
+        /// Blocks of copies that were written anew.
+        repaired: u64,
     },
 }
 

@@ -100,6 +100,8 @@ pub struct Scrub {
     pub read_errors: u64,
     /// Blocks of the pool's own records that checkpoints came between at every look: nothing is known of them.
     pub undecided: u64,
+    /// Blocks of copies that were written anew, since they could not be read or were outvoted.
+    pub repaired: u64,
     /// What was found, by member.
     pub found: BTreeMap<DeviceId, Found>,
     /// Where it is, by the device that chunks begin on.

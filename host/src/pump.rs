@@ -77,14 +77,24 @@ pub struct Options {
     pub memory: usize,
     /// The present boot of the machine.
     pub boot: Uuid,
-    /// Open a pool without all of its members. The first write then sets the absent ones aside for good, so somebody
-    /// has to want it.
-    pub degraded: bool,
+    /// What a pool may be opened without.
+    pub without: Without,
     /// Everything that comes into the engine is recorded, from its opening on, in a file of at most so many bytes: for
     /// a replay in the laboratory.
     pub flight: Option<(std::path::PathBuf, u64)>,
     /// Called on the pump's thread; must not block.
     pub on_event: Box<dyn Fn(Event) + Send>,
+}
+
+/// What a pool may be opened without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Without {
+    /// Nothing: all members have to be there.
+    Nothing,
+    /// Absent members that the rest can do without: they are caught up when they return.
+    Absent,
+    /// Also a side that went its own way: what only that one has is given up.
+    Apart,
 }
 
 /// Smallest payload memory: the largest NBD request with unaligned ends, twice.

@@ -9,8 +9,8 @@
 //!   power cut       any version since the last durable one, or anything that was on its way
 //! ```
 //!
-//! A sector that a crash left undecided stays so until it is written again: mirrors may differ there, and reads may
-//! see one or the other. What this does not see: order between sectors (a later unflushed write may survive an earlier
+//! A sector that a crash left undecided is decided by the first read of it: whatever copy it came from, every later read sees
+//! the same. As long as nothing was flushed since, a power cut may undo that too. What this does not see: order between sectors (a later unflushed write may survive an earlier
 //! one), bytes within a sector, and content that nobody reads. Sectors that a misdirected write spoilt may be wrong in that
 //! one way until they are written again: without checksums nobody can know better.
 
@@ -21,6 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 struct Version {
     seq: u64,
     values: Vec<u64>,
+    /// A reader said so, not a writer.
+    is_decided: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -29,11 +31,19 @@ struct Cell {
     on_the_way: Vec<(u64, u64)>,
     /// What a misdirected write made of a copy, and the last change submitted before: a later one puts it right.
     spoilt: Vec<(u64, u64)>,
+    /// Its only copy lost it while the record that it is there stayed: whatever the place held before may be read, until it
+    /// is written again.
+    may_be_anything: bool,
 }
 
 impl Default for Cell {
     fn default() -> Self {
-        Cell { versions: vec![Version { seq: 0, values: vec![0] }], on_the_way: Vec::new(), spoilt: Vec::new() }
+        Cell {
+            versions: vec![Version { seq: 0, values: vec![0], is_decided: false }],
+            on_the_way: Vec::new(),
+            spoilt: Vec::new(),
+            may_be_anything: false,
+        }
     }
 }
 
@@ -43,7 +53,7 @@ impl Cell {
     }
 
     fn may_be(&self, value: u64) -> bool {
-        self.last().values.contains(&value) || self.pending().any(|v| v == value)
+        self.may_be_anything || self.last().values.contains(&value) || self.pending().any(|v| v == value)
     }
 
     /// A read that began at `seq` saw this; nobody changed it meanwhile, so it is that for good.
@@ -51,6 +61,21 @@ impl Cell {
         if self.on_the_way.is_empty() && self.spoilt.is_empty() && self.versions.len() == 1 && self.last().seq <= seq {
             self.versions[0].values = vec![value];
         }
+    }
+
+    /// Nobody has written since that moment, several values could be there, and this one is.
+    fn is_decided_by(&self, value: u64, since: u64) -> bool {
+        let last = self.last();
+        let is_calm = self.on_the_way.is_empty() && self.spoilt.is_empty() && last.seq <= since;
+        is_calm && last.values.len() > 1 && last.values.contains(&value)
+    }
+
+    /// What failed since the last change that was answered well is open again, whatever readers saw of it.
+    fn reopen(&mut self, seq: u64) {
+        let is_sure = |v: &Version| !v.is_decided && v.values.len() == 1;
+        let Some(from) = self.versions.iter().rposition(is_sure) else { return };
+        let values = self.versions.drain(from..).flat_map(|v| v.values).collect();
+        self.versions.push(Version { seq, values, is_decided: false });
     }
 
     /// What may be seen besides the last version.
@@ -71,12 +96,25 @@ struct Volume {
 #[derive(Clone, Debug)]
 struct Reader {
     tag: u64,
-    volume: u32,
-    start: u64,
     /// When it was submitted.
     seq: u64,
+    volume: u32,
+    start: u64,
     /// By sector: what it may see.
     allowed: Vec<Vec<u64>>,
+}
+
+/// What a crash takes with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loses {
+    /// Whatever was answered is there: the process ended.
+    Nothing,
+    /// The same, of a pool that could not write its records any more: what readers saw of changes that failed may be undone.
+    Records,
+    /// What no flush covers: a power cut.
+    Unflushed,
+    /// The same, of a member alone: the records of what it lost may be there.
+    Cache,
 }
 
 /// The model of all volumes.
@@ -174,6 +212,7 @@ impl Oracle {
             let at = cell.on_the_way.iter().position(|&(o, _)| o == op).expect("it was submitted");
             let (_, value) = cell.on_the_way.remove(at);
             if fine {
+                cell.may_be_anything = false;
                 // A power cut may bring back what it puts right.
                 let (right, spoilt): (Vec<_>, Vec<_>) = cell.spoilt.drain(..).partition(|&(after, _)| after < op);
                 cell.spoilt = spoilt;
@@ -187,7 +226,7 @@ impl Oracle {
             if fine && durable {
                 cell.versions.clear();
             }
-            cell.versions.push(Version { seq: self.seq, values });
+            cell.versions.push(Version { seq: self.seq, values, is_decided: false });
             if cell.versions.len() > 1 {
                 v.undecided.insert(sector);
             } else {
@@ -242,13 +281,15 @@ impl Oracle {
             }
         };
         let allowed = (start..end).map(allowed).collect();
-        self.readers.push(Reader { tag, volume, start, seq: self.seq, allowed });
+        self.readers.push(Reader { tag, seq: self.seq, volume, start, allowed });
     }
 
     /// It is answered with these values, or failed.
     pub fn was_read(&mut self, tag: u64, values: Option<&[u64]>) -> Result<(), String> {
         let at = self.readers.iter().position(|r| r.tag == tag).expect("it was submitted");
         let reader = self.readers.swap_remove(at);
+        self.seq += 1;
+        let seq = self.seq;
         let (Some(values), Some(v)) = (values, self.volumes.get_mut(&reader.volume)) else { return Ok(()) };
         for (i, (&value, allowed)) in values.iter().zip(&reader.allowed).enumerate() {
             let sector = reader.start + i as u64;
@@ -259,27 +300,37 @@ impl Oracle {
                     "volume {volume} sector {sector} reads {value:#x}, not one of {allowed:x?}; versions {versions:x?}"
                 ));
             }
-            if self.pins
-                && let Some(cell) = v.cells.get_mut(&sector)
-            {
-                cell.pin(value, reader.seq);
+            if let Some(cell) = v.cells.get_mut(&sector) {
+                if self.pins {
+                    cell.pin(value, reader.seq);
+                } else if cell.is_decided_by(value, reader.seq) {
+                    cell.versions.push(Version { seq, values: vec![value], is_decided: true });
+                    v.undecided.insert(sector);
+                }
             }
         }
         Ok(())
     }
 
-    /// Everything stops; after a power cut also what no flush covered is undecided. When only the process died, it
-    /// stays as undecided as it was: a power cut may follow before anything is flushed.
-    pub fn crash(&mut self, power: bool) {
+    /// Everything stops, and what is lost of it is undecided again. When only the process died, it stays as undecided as it
+    /// was: a power cut may follow before anything is flushed.
+    pub fn crash(&mut self, loses: Loses) {
         self.readers.clear();
+        let power = matches!(loses, Loses::Unflushed | Loses::Cache);
         for v in self.volumes.values_mut().chain(self.going.values_mut()) {
+            if loses == Loses::Records {
+                for sector in &v.undecided {
+                    v.cells.get_mut(sector).into_iter().for_each(|cell| cell.reopen(self.seq));
+                }
+            }
             if power {
                 v.undecided.clear();
             }
             for cell in v.cells.values_mut() {
                 if power && cell.versions.len() > 1 {
+                    cell.may_be_anything |= loses == Loses::Cache;
                     let values = cell.versions.drain(..).flat_map(|v| v.values).collect();
-                    cell.versions.push(Version { seq: self.seq, values });
+                    cell.versions.push(Version { seq: self.seq, values, is_decided: false });
                 }
                 let values = &mut cell.versions.last_mut().expect("never empty").values;
                 values.extend(cell.on_the_way.drain(..).map(|(_, v)| v));

@@ -57,8 +57,8 @@ impl Gaps {
 pub struct Watch {
     device: DeviceId,
     config: Config,
-    /// What was in force at the beginning of the batch.
-    before: Config,
+    /// What was in force since the beginning of the batch: a command may have been sent under any of it.
+    before: Vec<Config>,
     /// Joined commands may still be of other bounds.
     mixed: bool,
     /// Commands on the device.
@@ -76,7 +76,7 @@ impl Watch {
     pub fn new(device: DeviceId, config: Config) -> Watch {
         Watch {
             device,
-            before: config.clone(),
+            before: Vec::new(),
             config,
             mixed: false,
             own: [0; Class::COUNT],
@@ -90,7 +90,8 @@ impl Watch {
 
     /// Expects one command at a time, whatever the settings say.
     pub fn expect_one(&mut self) {
-        (self.config.budget, self.before.budget) = (BudgetName::Fixed(1), BudgetName::Fixed(1));
+        self.config.budget = BudgetName::Fixed(1);
+        self.before.clear();
     }
 
     /// Other settings, maybe.
@@ -99,7 +100,7 @@ impl Watch {
             return;
         }
         self.mixed = true;
-        self.config = config;
+        self.before.push(std::mem::replace(&mut self.config, config));
     }
 
     /// A command leaves; panics when it may not.
@@ -110,7 +111,8 @@ impl Watch {
         }
         hold!(Limits, class == class.fitting(dispatch.op), "{class:?}, a class that {dispatch:?} cannot have");
         let (own, all) = (self.own[class.index()], self.own.iter().sum::<u32>());
-        let most = |of: fn(&Config, Class) -> u32| of(&self.config, class).max(of(&self.before, class));
+        let before = |of: fn(&Config, Class) -> u32| self.before.iter().map(move |config| of(config, class)).max();
+        let most = |of: fn(&Config, Class) -> u32| before(of).unwrap_or(0).max(of(&self.config, class));
         hold!(Limits, all < most(depth), "{all} are on the device: {dispatch:?}; {:?}", self.config);
         hold!(Limits, own < most(class_max), "{own} of {class:?} are on the device: {dispatch:?}; {:?}", self.config);
         if members > 1 && !self.mixed {
@@ -161,7 +163,7 @@ impl Watch {
 
     /// The engine rests; `wakes` says that it asked to be woken.
     pub fn rest(&mut self, engine: &Engine, wakes: bool) {
-        self.before = self.config.clone();
+        self.before.clear();
         let Some(stats) = engine.queue_stats(self.device) else { return self.is_unused() };
         let sum = |of: fn(&braid_core::queue::stats::ClassStats) -> u32| stats.classes.iter().map(of).sum::<u32>();
         let (queued, active, commands) = (sum(|c| c.queued), sum(|c| c.active), sum(|c| c.commands));

@@ -117,9 +117,9 @@ pub struct World {
     next_tag: u64,
     wake: Option<u64>,
     boot: u8,
-    /// Blocks of devices whose last write failed, and those of them that the client believes written.
+    /// Blocks of devices whose last write failed, and those of them that the client believes written: since which request.
     failed: BTreeSet<(u32, u64)>,
-    stale: BTreeSet<(u32, u64)>,
+    stale: BTreeMap<(u32, u64), u64>,
     /// Blocks of devices that a misdirected write left wrong, once.
     spoilt: BTreeSet<(u32, u64)>,
     /// Those of them that nobody has written since.
@@ -169,7 +169,7 @@ impl World {
             wake: None,
             boot: 1,
             failed: BTreeSet::new(),
-            stale: BTreeSet::new(),
+            stale: BTreeMap::new(),
             spoilt: BTreeSet::new(),
             spoilt_still: BTreeSet::new(),
             batch: Vec::new(),

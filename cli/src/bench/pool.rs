@@ -55,7 +55,7 @@ pub(super) fn start(disks: &[String], data: Profile, size: u64) -> Result<(PumpH
         reactor: Choice::Auto,
         memory: 128 << 20,
         boot: BOOT,
-        degraded: false,
+        without: braid_host::pump::Without::Nothing,
         flight: None,
         on_event: Box::new(|_| ()),
     };

@@ -2,7 +2,7 @@
 
 use super::status::{DEVICES, yes_no};
 use super::{Context, Outcome, jobs, pool, probe, property};
-use crate::args::{DeviceCommand, ListArgs, ScanArgs, StatsArgs};
+use crate::args::{DeviceCommand, ListArgs, OfflineArgs, OnlineArgs, ScanArgs, StatsArgs};
 use crate::foreign;
 use crate::render::table::{Cell, Column, extra, shown, table};
 use crate::resolve;
@@ -24,6 +24,18 @@ pub(crate) fn device(context: &Context, command: DeviceCommand, commands: &[Stri
         DeviceCommand::Get(args) => property::get(context, args),
         DeviceCommand::Other(words) => Err(foreign::unknown_device(&words, commands)),
     }
+}
+
+/// `online`.
+pub(crate) fn online(context: &Context, args: OnlineArgs) -> Outcome {
+    let OnlineArgs { pool, device, path } = args;
+    context.change(OnlineDevice { pool, device, path })
+}
+
+/// `offline`.
+pub(crate) fn offline(context: &Context, args: OfflineArgs) -> Outcome {
+    let OfflineArgs { pool, device } = args;
+    context.change(OfflineDevice { pool, device })
 }
 
 fn list(context: &Context, args: ListArgs) -> Outcome {

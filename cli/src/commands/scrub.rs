@@ -135,6 +135,14 @@ fn found(info: &ScrubInfo) -> String {
     }
 }
 
+/// What was made of it, in a clause of its own.
+fn repaired(info: &ScrubInfo) -> String {
+    match info.repaired {
+        0 => String::new(),
+        n => format!(", {} of copies written anew", blocks(n)),
+    }
+}
+
 /// What stands behind `scan:`.
 pub(crate) fn scan(info: &ScrubInfo) -> String {
     let started = info.started_at.as_deref().unwrap_or("an unknown time");
@@ -147,7 +155,7 @@ pub(crate) fn scan(info: &ScrubInfo) -> String {
             "scrub finished at {ended}: {} read in {}, {}",
             size::long(info.done_bytes.saturating_sub(info.unread_bytes)),
             duration(info.running_ns),
-            found(info)
+            found(info) + &repaired(info)
         ),
         _ => return "none requested".into(),
     };
@@ -181,8 +189,11 @@ fn report(info: &ScrubInfo) -> String {
         );
     }
     if info.differences + info.read_errors > 0 {
-        let _ =
-            writeln!(out, "action: nothing was repaired; every place is in: braid events {}", printable(&info.pool));
+        let _ = writeln!(
+            out,
+            "action: every place, and whether it was repaired, is in: braid events {}",
+            printable(&info.pool)
+        );
     }
     out
 }

@@ -186,6 +186,7 @@ pub(crate) const DEVICES: &[Column<DeviceStatus>] = &[
     shown("read", |d| Cell::Number(d.read_errors)),
     shown("write", |d| Cell::Number(d.write_errors)),
     shown("slow", |d| Cell::Number(d.slow_ios)),
+    extra("repaired", |d| Cell::Number(d.repaired)),
     shown("note", |d| Cell::maybe(&d.note)),
     extra("path", |d| Cell::text(&d.path)),
     extra("uuid", |d| Cell::text(&d.uuid)),

@@ -167,6 +167,16 @@ impl Service for Mock {
             devices: self.devices(),
         }])
     }
+    fn device_online(&self, r: OnlineDevice) -> Result<Change, ApiError> {
+        self.note(&r);
+        Self::pool(&r.pool)?;
+        change(format!("device {} of pool {} in use", r.device, r.pool), false)
+    }
+    fn device_offline(&self, r: OfflineDevice) -> Result<Change, ApiError> {
+        self.note(&r);
+        Self::pool(&r.pool)?;
+        change(format!("device {} of pool {} out of use", r.device, r.pool), false)
+    }
     fn scrub(&self, r: Scrub) -> Result<Change, ApiError> {
         self.note(&r);
         Self::pool(&r.pool)?;

@@ -1,6 +1,6 @@
 //! A request at the door: admitted or refused on its way in, answered and counted on its way out.
 
-use super::{Active, Engine, Phase, Waiter, data, moving, scrub};
+use super::{Active, Engine, Phase, Waiter, data, mend, moving};
 use crate::request::{Copy, NO_BUF, Op, Output, Reply, Request, RequestError};
 use crate::units::VolumeId;
 
@@ -26,6 +26,8 @@ impl Engine {
             trouble: None,
             epoch,
             forced: false,
+            intends: false,
+            moves: self.moves,
             hole: false,
             scratch: [None; 2],
             arrived: self.now,
@@ -87,6 +89,7 @@ impl Engine {
             (_, error) => self.drop_reservations(id, error.is_some()),
         }
         let active = self.requests.remove(id);
+        self.stop_writing(&active);
         let Request { tag, op, volume, .. } = active.request;
         let result = active.error.map_or(Ok(()), Err);
         self.count_answer(&active);
@@ -106,8 +109,8 @@ impl Engine {
         let mut granted = core::mem::take(&mut self.granted);
         self.locks.release(volume, start, end, token, &mut granted);
         for next in granted.drain(..) {
-            if next >= scrub::TOKENS {
-                self.scrub_granted(next);
+            if next >= mend::TOKENS {
+                self.mend_granted(next);
                 continue;
             }
             if next >= moving::TOKENS {

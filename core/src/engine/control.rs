@@ -77,6 +77,9 @@ impl Engine {
                 let outcome = self.change(true, Record::VolumeRemove(volume))?;
                 self.retire_units(entries);
                 self.orphan_pages(pages);
+                self.forget_marks(volume);
+                self.forget_doubts(volume);
+                self.forget_stale(volume);
                 Ok(outcome)
             }
             Command::Set { name, value } => {
@@ -92,6 +95,8 @@ impl Engine {
                 Ok((note.map_or(done, Done::Adjusted), due))
             }
             Command::SetDevice { device, name, value } => self.set_device(device, &name, &value),
+            Command::OnlineDevice { device } => self.online_device(device),
+            Command::OfflineDevice { device } => self.offline_device(device),
             Command::Checkpoint => Ok((Done::Changed, Due::Checkpoint)),
             Command::Close => {
                 self.close_scrub();
@@ -241,6 +246,11 @@ impl Engine {
         Ok(outcome)
     }
 
+    /// Its records can be written no more: see [`PoolReport::suspended`].
+    pub fn is_suspended(&self) -> bool {
+        self.commit.is_dead()
+    }
+
     /// What the pool says about itself now.
     pub fn report(&self) -> PoolReport {
         let [writable_data, writable_metadata] = self.pool.writable();
@@ -288,6 +298,8 @@ impl Engine {
             generation: self.commit.generation(),
             scrub: self.scrub_report(),
             job: self.job_report(),
+            resync: self.resync_report(),
+            suspended: self.is_suspended(),
         }
     }
 
@@ -315,6 +327,7 @@ impl Engine {
             in_flight: queue.in_flight(),
             read_latency_ns: view.latency.mean_ns(),
             queue: queue.report(self.now, &self.pool.properties.queue, &d.queue),
+            stale: self.stale_report(id),
         }
     }
 }

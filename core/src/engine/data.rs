@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use super::intent::written_parts;
 use super::{Active, Engine, Phase, Waiter};
 use crate::control::VolumeClass;
 use crate::meta::journal::Lsn;
@@ -10,6 +11,7 @@ use crate::profile::slice;
 use crate::queue::{CopySet, Io, Owner};
 use crate::read_policy::stream::Place;
 use crate::read_policy::{Ask, Candidate, Verdict};
+use crate::regions::{REGION, touched};
 use crate::request::{Content, Copy, DeviceOp, IoError, NO_BUF, Op, Output, Request, RequestError};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, DeviceId, UNIT, VolumeId, round_down, round_up};
 use crate::volume::{ALL_BLOCKS, Entry, Extent, block_mask};
@@ -17,6 +19,10 @@ use crate::{ChunkType, DeviceState};
 
 /// Most copies of anything: raid1c4.
 const COPIES_MAX: usize = 4;
+
+/// The upper half of [`CopySet::tried`]: copies that must not be read at all.
+const BARRED: usize = COPIES_MAX;
+const ALL_BARRED: u8 = 0xf << BARRED;
 
 /// The whole blocks that a request touches.
 pub(super) fn envelope(request: &Request) -> (u64, u64) {
@@ -30,7 +36,7 @@ fn interior(request: &Request) -> (u64, u64) {
 }
 
 /// First bytes of the blocks that a request covers in part.
-fn edges(request: &Request) -> [Option<u64>; 2] {
+pub(super) fn edges(request: &Request) -> [Option<u64>; 2] {
     let end = request.offset + request.len;
     let (first, last) = (round_down(request.offset, BLOCK), round_down(end, BLOCK));
     let head = (first != request.offset).then_some(first);
@@ -48,18 +54,26 @@ impl Engine {
     pub(super) fn start_read(&mut self, id: u32) {
         let request = self.requests[id].request;
         let (start, end) = envelope(&request);
+        if self.waits_for_mend(id, start, end) {
+            return;
+        }
         let mut at = start;
         let mut hole = true;
         while at < end {
-            let Some(volume) = self.pool.volume(request.volume) else { break };
-            let extent = volume.map.first(at, end - at);
+            let Some(volume) = self.pool.volume(request.volume) else {
+                // It went while the read waited for a mend.
+                self.requests[id].error = Some(RequestError::NoVolume);
+                hole = false;
+                break;
+            };
+            let extent = volume.map.first(at, self.read_until(at, end) - at);
             let len = extent.len();
             let buf = range(request.buf, at - start, len);
             match extent {
                 Extent::Hole { .. } => self.outputs.push_back(Output::Copy(Copy::Zero(buf))),
                 Extent::Mapped { chunk, offset, .. } => {
                     hole = false;
-                    self.read_extent(id, Owner::Read(id), chunk, offset, buf);
+                    self.read_extent(id, Owner::Read(id), chunk, offset, buf, at);
                 }
             }
             at += len;
@@ -71,14 +85,17 @@ impl Engine {
         }
     }
 
-    /// Reads one contiguous piece of a chunk: a mirror is chosen per strip where there are strips, else once.
-    fn read_extent(&mut self, id: u32, owner: Owner, chunk: ChunkId, offset: u64, buf: BufRange) {
+    /// Reads one contiguous piece of a chunk, which is at `at` of the volume: a mirror is chosen per strip where there are
+    /// strips, else once.
+    fn read_extent(&mut self, id: u32, owner: Owner, chunk: ChunkId, offset: u64, buf: BufRange, at: u64) {
         let mut done = 0;
         while done < u64::from(buf.len) {
             let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
             let piece = slice(c.profile, c.columns.len(), offset + done, u64::from(buf.len) - done);
             self.counters.translations += 1;
-            let set = CopySet { chunk, first: piece.first as u16, copy: 0, tried: 0, offset: piece.offset };
+            let volume = self.requests[id].request.volume;
+            let tried = self.barred(volume, at, &c.columns[piece.first..piece.first + piece.copies]) << BARRED;
+            let set = CopySet { chunk, first: piece.first as u16, copy: 0, tried, offset: piece.offset };
             let buf = range(buf.buf, u64::from(buf.offset) + done, piece.len);
             if !self.read_copy(id, owner, set, buf) {
                 self.requests[id].error = Some(RequestError::Io);
@@ -89,19 +106,25 @@ impl Engine {
 
     /// Lets the policy choose among the copies not tried yet; false when there is none.
     fn read_copy(&mut self, id: u32, owner: Owner, mut set: CopySet, buf: BufRange) -> bool {
+        let only_first = self.is_without_mends();
         let Engine { pool, selector, views, .. } = self;
         let chunk = pool.chunk(set.chunk).expect("maps refer to chunks that exist");
         let (copies, kind) = (chunk.profile.facts().copies, chunk.kind);
         let columns = &chunk.columns[set.first as usize..set.first as usize + copies];
         let nobody = Candidate { index: 0, device: DeviceId(0), offset: 0, verdict: Verdict::Missing };
         let mut candidates = [nobody; COPIES_MAX];
+        let mut has_first = false;
         for (i, (candidate, column)) in candidates.iter_mut().zip(columns).enumerate() {
             let verdict = match pool.device(column.device).map(|d| d.state) {
                 _ if set.tried >> i & 1 == 1 => Verdict::AlreadyTried,
-                Some(DeviceState::Online) => Verdict::Eligible,
                 Some(DeviceState::Failed) => Verdict::Failed,
                 Some(DeviceState::Missing) | None => Verdict::Missing,
+                _ if set.tried >> (i + BARRED) & 1 == 1 => Verdict::Stale,
+                // What a mend would choose.
+                Some(_) if only_first && has_first => Verdict::Stale,
+                Some(_) => Verdict::Eligible,
             };
+            has_first |= verdict == Verdict::Eligible;
             let offset = column.offset + set.offset;
             *candidate = Candidate { index: i, device: column.device, offset, verdict };
         }
@@ -136,12 +159,13 @@ impl Engine {
         if !self.read_copy(id, owner, set, buf) {
             let len = u64::from(buf.len);
             let half = round_up(len / 2, BLOCK);
-            let worth = set.tried.count_ones() > 1 && half < len && self.requests[id].error.is_none();
+            let (tried, barred) = (set.tried & !ALL_BARRED, set.tried & ALL_BARRED);
+            let worth = tried.count_ones() > 1 && half < len && self.requests[id].error.is_none();
             if !worth {
                 self.requests[id].error = Some(RequestError::Io);
             } else {
                 for (at, len) in [(half, len - half), (0, half)] {
-                    let set = CopySet { copy: 0, tried: 0, offset: set.offset + at, ..set };
+                    let set = CopySet { copy: 0, tried: barred, offset: set.offset + at, ..set };
                     let buf = range(buf.buf, u64::from(buf.offset) + at, len);
                     self.requests[id].trouble.get_or_insert_default().doubtful.push((owner, set, buf));
                 }
@@ -197,7 +221,7 @@ impl Engine {
             Extent::Mapped { chunk, offset, .. } => {
                 let scratch = self.scratch();
                 self.requests[id].scratch[i] = Some(scratch);
-                self.read_extent(id, Owner::Edge(id), chunk, offset, range(scratch, 0, BLOCK));
+                self.read_extent(id, Owner::Edge(id), chunk, offset, range(scratch, 0, BLOCK), block);
             }
             // Zeros surround what is written into a hole.
             Extent::Hole { .. } if request.buf != NO_BUF => {
@@ -227,6 +251,9 @@ impl Engine {
         if self.pool.volume(request.volume).is_none() {
             self.requests[id].error = Some(RequestError::NoVolume);
             return self.reply(id);
+        }
+        if !self.intend(id) {
+            return;
         }
         match request.op {
             Op::Write { fua } => {
@@ -265,6 +292,7 @@ impl Engine {
                             offset,
                             BLOCK,
                             Some(buf),
+                            block,
                         );
                     }
                 }
@@ -324,14 +352,14 @@ impl Engine {
             let len = run_end.min(end) - at;
             let offset = u64::from(head.unit()) * UNIT + at % UNIT;
             let buf = buf.map(|b| range(b.buf, u64::from(b.offset) + at - start, len));
-            self.write_extent(id, Owner::Write(id), op, head.chunk(), offset, len, buf);
+            self.write_extent(id, Owner::Write(id), op, head.chunk(), offset, len, buf, at);
             at += len;
         }
         self.finish_start(id);
     }
 
     /// Writes one contiguous piece of a chunk to every copy that is there.
-    #[allow(clippy::too_many_arguments)] // the seven facts of a write; a struct would only rename them
+    #[allow(clippy::too_many_arguments)] // the eight facts of a write; a struct would only rename them
     fn write_extent(
         &mut self,
         id: u32,
@@ -341,6 +369,7 @@ impl Engine {
         offset: u64,
         len: u64,
         buf: Option<BufRange>,
+        at: u64,
     ) {
         let mut done = 0;
         while done < len {
@@ -352,15 +381,20 @@ impl Engine {
             for (place, column) in columns.iter_mut().zip(set) {
                 *place = Some(*column);
             }
-            let any_online = set.iter().any(|c| self.pool.is_online(c.device));
-            if !any_online {
+            let (volume, at) = (self.requests[id].request.volume, at + done);
+            if !set
+                .iter()
+                .any(|c| self.pool.is_online(c.device) && !self.pool.is_stale(c.device, (volume, at / REGION)))
+            {
                 self.requests[id].error = Some(RequestError::Io);
             }
             let places = piece.first..piece.first + piece.copies;
             let shift = c.shift.filter(|shift| places.contains(&shift.column));
+            let any_online = set.iter().any(|c| self.pool.is_online(c.device));
             for (copy, column) in columns.into_iter().flatten().enumerate() {
                 if !self.pool.is_online(column.device) {
-                    if any_online && !self.set_aside(column.device, IoError::Gone) {
+                    // Otherwise it is noted when the others have it.
+                    if self.intent.is_off() && any_online && !self.set_aside(column.device, IoError::Gone) {
                         self.requests[id].error = Some(RequestError::Io);
                     }
                     continue;
@@ -401,25 +435,43 @@ impl Engine {
         self.requests[id].trouble.get_or_insert_default().missed.push((io.device, io.set, error));
     }
 
-    /// Copies that missed a write that others took: their members are not trusted any more. Where no copy took it, or
-    /// where the pool cannot do without the member, nobody is set aside and the client hears: the blocks hold old or
-    /// new content, as after any failed write.
+    /// Copies that missed a write that others took: their members are stale there. Where no copy took it, or where nothing
+    /// else holds what the member has of that region, nothing is noted and the client hears: the blocks hold old or new
+    /// content, as after any failed write.
     fn judge_missed(&mut self, id: u32) {
         let Some(trouble) = &mut self.requests[id].trouble else { return };
         let missed = core::mem::take(&mut trouble.missed);
+        let volume = self.requests[id].request.volume;
+        let parts = written_parts(&self.requests[id]);
+        let is_stale = |pool: &crate::Pool, device| {
+            parts.into_iter().flat_map(|(start, end)| touched(volume, start, end)).any(|r| pool.is_stale(device, r))
+        };
         for &(device, set, error) in &missed {
             let taken = self.pool.chunk(set.chunk).is_some_and(|chunk| {
                 let first = set.first as usize;
                 let columns = &chunk.columns[first..first + chunk.profile.facts().copies];
                 let same = |s: &CopySet| (s.chunk, s.first, s.offset) == (set.chunk, set.first, set.offset);
                 let missed_it = |d: DeviceId| missed.iter().any(|(device, s, _)| *device == d && same(s));
-                columns.iter().any(|c| self.pool.is_online(c.device) && !missed_it(c.device))
+                let has_it = |d| self.pool.is_online(d) && !missed_it(d) && !is_stale(&self.pool, d);
+                columns.iter().any(|c| has_it(c.device))
             });
-            if !taken || !self.set_aside(device, error) {
+            if !taken || !parts.into_iter().all(|part| self.miss(device, volume, part, error)) {
                 self.requests[id].error = Some(match error {
                     IoError::NoSpace => RequestError::NoSpace,
                     _ => RequestError::Io,
                 });
+            }
+        }
+    }
+
+    /// What was written is noted as not flushed, and as missed by members that are not there.
+    fn judge_absent(&mut self, id: u32) {
+        let Active { request, error, moves, .. } = &self.requests[id];
+        let (volume, fine, moves) = (request.volume, error.is_none(), *moves);
+        for (start, end) in written_parts(&self.requests[id]) {
+            self.note_unflushed(volume, start, end);
+            if fine && !self.intent.is_off() && !self.pass_by_absent(volume, start, end, moves) {
+                self.requests[id].error = Some(RequestError::Io);
             }
         }
     }
@@ -436,12 +488,18 @@ impl Engine {
     /// The data is where it belongs: the map follows, then the log, then the answer.
     fn data_done(&mut self, id: u32) {
         self.judge_missed(id);
+        self.judge_absent(id);
         if self.commit.is_dead() {
             // The maps in memory may know more than the log ever will: no change is safe on top of them.
             self.requests[id].error = Some(RequestError::Io);
         }
         let Active { request, error, .. } = &self.requests[id];
         let (request, failed) = (*request, error.is_some());
+        if failed {
+            for (start, end) in written_parts(&self.requests[id]) {
+                self.doubt(request.volume, start, end);
+            }
+        }
         let mut change = None;
         let mut fua = false;
         match request.op {
@@ -537,6 +595,7 @@ impl Engine {
     fn unmap(&mut self, id: u32, volume: VolumeId, start: u64, end: u64) -> Option<Lsn> {
         let mut last = None;
         let mut retired = Vec::new();
+        let mut kept = Vec::new();
         let mut run: Option<(u64, u16, Entry)> = None;
         let mut unit = start / UNIT;
         let units_end = end.div_ceil(UNIT);
@@ -567,18 +626,23 @@ impl Engine {
                 if !new.is_mapped() {
                     self.uncount_unit(volume, old);
                     retired.push(old);
+                } else {
+                    kept.push((unit, old, new));
                 }
             }
             unit += 1;
         }
         let last = self.log_run(volume, run).or(last);
         self.retire_units(retired);
+        for (unit, old, new) in kept {
+            self.note_discarded(volume, unit, old, new, last.unwrap_or(0));
+        }
         last
     }
 }
 
 /// Bits of the blocks of a unit that lie in `[start, end)`.
-fn mask_in(unit: u64, start: u64, end: u64) -> u16 {
+pub(super) fn mask_in(unit: u64, start: u64, end: u64) -> u16 {
     let base = unit * UNIT;
     let first = start.saturating_sub(base) / BLOCK;
     let last = end.saturating_sub(base).div_ceil(BLOCK).min(BLOCKS_PER_UNIT);

@@ -2,7 +2,6 @@
 //! queues.
 
 use super::Engine;
-use crate::device::DeviceState;
 use crate::queue::DeviceQueue;
 use crate::queue::config::Config;
 use crate::read_policy::DeviceView;
@@ -13,6 +12,7 @@ impl Engine {
     /// Tells the read policy and the queues what the members are.
     pub(super) fn post_views(&mut self) {
         self.pool.members_changed();
+        self.absent = self.pool.devices().filter(|d| !d.state.is_used()).count();
         let ids = self.pool.device_ids_end();
         self.queues.resize_with(ids, || DeviceQueue::new(Config::default()));
         while self.views.len() < ids {
@@ -22,7 +22,7 @@ impl Engine {
             let view = &mut self.views[device.id.index()];
             view.rotational = device.rotational;
             view.read_preferred = device.read_preferred;
-            view.state_readable = device.state == DeviceState::Online;
+            view.state_readable = device.state.is_used();
             let queue = &mut self.queues[device.id.index()];
             // Checked when it was set; words off a disk that another version wrote may still mean nothing here.
             let (config, error) = match device.queue_config(&self.pool.properties.queue) {

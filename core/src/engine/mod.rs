@@ -13,10 +13,13 @@
 //! | `data.rs` | reads, writes, and what a client can do to space |
 //! | `space.rs` | units and chunks: handing out, taking back |
 //! | `commit/` | log groups, flushes, checkpoints |
+//! | `intent.rs`, `resync.rs` | where a write may be under way; after a crash, copies made alike there |
+//! | `stale.rs`, `offline.rs` | what members missed, and how they catch up; members that come and go |
 //! | `members.rs` | what queues and read policy know of the members |
 //! | `control.rs` | commands of the operator, reports |
 //! | `plug.rs` | what a client holds back, in the laboratory |
 //! | `slip.rs` | what goes wrong on purpose, in the laboratory |
+//! | `mend/` | all copies of a unit made alike |
 //! | `scrub/` | not part of any: reading everything and comparing copies |
 //! | `moving/` | nor this: content on its way to another place, members that come and go |
 
@@ -24,14 +27,19 @@ mod admit;
 mod commit;
 mod control;
 mod data;
+mod intent;
 mod members;
+mod mend;
 mod meter;
 mod moving;
+mod offline;
 mod owners;
 mod plug;
+mod resync;
 mod scrub;
 mod slip;
 mod space;
+mod stale;
 
 pub use admit::REQUESTS_MAX;
 use control::Due;
@@ -72,6 +80,10 @@ struct Active {
     epoch: u64,
     /// Its data was written with force unit access.
     forced: bool,
+    /// It writes to regions that are marked, and counts there.
+    intends: bool,
+    /// [`Engine::moves`] when it began.
+    moves: u64,
     /// Rare, and so not part of what is copied for every request.
     trouble: Option<Box<Trouble>>,
     /// Nothing of a read's range was ever written.
@@ -107,6 +119,8 @@ enum Phase {
 /// Who waits for the log or a flush.
 enum Waiter {
     Request(u32),
+    /// The checkpoint under way looks by itself.
+    Checkpoint,
     /// A first write without room.
     Starved(u32),
     Control {
@@ -153,6 +167,15 @@ pub struct Engine {
     space: space::Space,
     scrub: scrub::Work,
     moving: moving::Work,
+    mends: Slab<mend::Mend>,
+    wanted: mend::wanted::Wanted,
+    intent: intent::Intent,
+    resync: resync::Resync,
+    stale: stale::Stale,
+    /// Members that are not in use.
+    absent: usize,
+    /// Members that came or went since the pool was opened, counted.
+    moves: u64,
     /// The clock on the wall: at that moment it said so many seconds since 1970.
     wall: (Instant, u64),
 
@@ -165,7 +188,7 @@ impl Engine {
     /// was never used before: it tells this run from every other one, also from those of a part of the same pool.
     /// The first thing the engine does is a checkpoint, so that the log of the run before is never needed again.
     pub fn new(opened: Opened, now: Instant, boot: Uuid, opening: Uuid) -> Engine {
-        let Opened { pool, mut superblock, pages, root, next_lsn, next_seq, .. } = opened;
+        let Opened { pool, mut superblock, pages, root, next_lsn, next_seq, unflushed, .. } = opened;
         superblock.epoch = superblock.epoch.wrapping_add(1);
         superblock.boot = boot;
         superblock.note_opening(opening);
@@ -191,6 +214,13 @@ impl Engine {
             space: space::Space::default(),
             scrub: scrub::Work::default(),
             moving: moving::Work::default(),
+            mends: Slab::default(),
+            wanted: mend::wanted::Wanted::default(),
+            intent: intent::Intent::default(),
+            resync: resync::Resync::default(),
+            stale: stale::Stale::default(),
+            absent: 0,
+            moves: 0,
             wall: (now, 0),
             counters: Counters::default(),
             next_scratch: u32::MAX - 1,
@@ -200,7 +230,7 @@ impl Engine {
         // The run before may have left writes that nothing flushed.
         for id in 0..engine.pool.device_ids_end() {
             if let Some(device) = engine.pool.device_mut(DeviceId(id as u32))
-                && device.state == DeviceState::Online
+                && device.state.is_used()
             {
                 device.written = 1;
                 engine.commit.dirty.insert(device.id);
@@ -208,6 +238,9 @@ impl Engine {
         }
         engine.take_up_job();
         engine.find_open_chunks();
+        engine.adopt_marks();
+        engine.adopt_doubts();
+        engine.adopt_unflushed(unflushed);
         engine.start_checkpoint();
         engine
     }
@@ -230,6 +263,7 @@ impl Engine {
                 Ok((_, Due::Joined { device, slots })) => self.join_checkpoint(Waiter::Join { tag, device, slots }),
                 Err(error) => self.outputs.push_back(Output::Done { tag, result: Err(error) }),
             },
+            Input::Compared { tag, equal } if tag & mend::TAG != 0 => self.mend_compared(tag, equal),
             Input::Compared { tag, equal } => self.scrub_compared(tag, equal),
             Input::Clock { unix_s } => self.wall = (self.now, unix_s),
             Input::Tick => {}
@@ -256,13 +290,23 @@ impl Engine {
             self.drive_commit();
             let came_back = self.dispatch();
             if self.outputs.is_empty() && !came_back {
+                if self.resync_turn() | self.catch_up_turn() | self.mend_wanted() {
+                    continue;
+                }
                 // Last, so that clients' commands are on their way while it looks for work.
                 match self.scrub_turn().max(self.moving_turn()) {
                     scrub::Turn::Moved => {}
                     scrub::Turn::Later => return Output::Idle { until: Some(self.now) },
                     scrub::Turn::Nothing => {
-                        let wakes = self.commit_deadline().into_iter().chain(self.wakes.next());
-                        return Output::Idle { until: wakes.chain(self.moving_wake()).min() };
+                        let until = self
+                            .commit_deadline()
+                            .into_iter()
+                            .chain(self.clean_deadline())
+                            .chain(self.catch_up_deadline())
+                            .chain(self.moving_wake())
+                            .chain(self.wakes.next())
+                            .min();
+                        return Output::Idle { until };
                     }
                 }
             }
@@ -324,14 +368,14 @@ impl Engine {
         self.requests.len()
     }
 
-    /// Ranges of volumes that are held now, by clients, by a scrub and by a job.
+    /// Ranges of volumes that are held now, by clients, by mends and by a job.
     pub fn locked(&self) -> usize {
         self.locks.held_count()
     }
 
     /// Nothing is under way: no request, no I/O, no commit.
     pub fn is_quiet(&self) -> bool {
-        self.requests.len() == 0 && self.ios.len() == 0
+        self.requests.len() == 0 && self.ios.len() == 0 && self.mends.len() == 0
     }
 
     /// A scratch block of the host's.
@@ -469,7 +513,9 @@ impl Engine {
                 DeviceOp::Write { .. } => member.counters.write_ns += latency,
                 _ => {}
             }
-            if matches!(op, DeviceOp::Write { fua: false } | DeviceOp::WriteZeroes) {
+            // Whoever is not there any more has nothing to flush: what it may have got counts as missed.
+            let counts = member.state.is_used() || self.intent.is_off();
+            if counts && matches!(op, DeviceOp::Write { fua: false } | DeviceOp::WriteZeroes) {
                 if !member.is_dirty() {
                     self.commit.dirty.insert(device);
                 }
@@ -516,7 +562,12 @@ impl Engine {
     fn retire(&mut self, io: Io, result: Result<(), IoError>) {
         match io.owner {
             Owner::Read(id) | Owner::Edge(id) if io.op == DeviceOp::Read => match result {
-                Ok(()) => self.count_down(id),
+                Ok(()) => {
+                    if io.set.is_second_try() {
+                        self.want_mend(id, &io);
+                    }
+                    self.count_down(id);
+                }
                 Err(_) => self.read_elsewhere(id, io),
             },
             Owner::Read(id) | Owner::Write(id) | Owner::Edge(id) => {
@@ -531,7 +582,7 @@ impl Engine {
             Owner::Flush | Owner::CheckpointFlush => self.device_flushed(&io, result),
             Owner::Discard(chunk) => self.chunk_discarded(chunk),
             Owner::Scrub(piece) => self.scrub_read(piece, &io, result),
-            Owner::Recheck(piece) => self.scrub_reread(piece, &io, result),
+            Owner::Mend(id) | Owner::Restore(id) => self.mend_io_done(id, &io, result),
             Owner::Move(id) => self.move_io_done(id, io, result),
             Owner::Wipe => self.slot_wiped(io.device, result),
         }
@@ -556,10 +607,8 @@ impl Engine {
             DeviceOp::Read => member.counters.read_errors += 1,
             _ => member.counters.write_errors += 1,
         }
-        if error == IoError::Gone && member.state == DeviceState::Online {
-            member.become_state(DeviceState::Missing);
-            self.outputs.push_back(Output::Event(Event::DeviceFailed { device, error }));
-            self.post_views();
+        if error == IoError::Gone {
+            self.member_went(device, error);
         }
     }
 
@@ -567,7 +616,7 @@ impl Engine {
     /// durable. (Answer first, and a crash could later take it for the good copy.)
     fn fail_device(&mut self, device: DeviceId, error: IoError) {
         let Some(member) = self.pool.device_mut(device) else { return };
-        if member.state == DeviceState::Failed {
+        if !member.state.may_become(DeviceState::Failed) {
             return;
         }
         if !member.is_recorded() {
@@ -576,9 +625,13 @@ impl Engine {
             return self.post_views();
         }
         member.become_state(DeviceState::Failed);
+        self.moves += 1;
+        member.moved = self.moves;
         let record = Record::Device(Box::new(member.clone()));
         let lsn = self.journal.append(&record);
         self.commit.failure_lsn = lsn + 1;
+        // It is behind in everything now, and nothing is noted any more.
+        self.pool.stale.remove(&device);
         self.outputs.push_back(Output::Event(Event::DeviceFailed { device, error }));
         self.post_views();
     }
@@ -594,6 +647,7 @@ impl Engine {
     /// What somebody waited for has happened, or never will.
     fn wake(&mut self, waiter: Waiter, fine: bool) {
         match waiter {
+            Waiter::Checkpoint => {}
             Waiter::Request(id) => {
                 if !fine {
                     self.requests[id].error = Some(RequestError::Io);

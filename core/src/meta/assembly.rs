@@ -20,8 +20,10 @@ use super::{PAGE, codec::Malformed};
 use crate::chunk::Chunk;
 use crate::device::DeviceState;
 use crate::pool::Pool;
+use crate::profile::slice;
+use crate::regions::{Region, Regions, UNITS};
 use crate::request::IoError;
-use crate::units::{ChunkId, DeviceId, Uuid, VolumeId};
+use crate::units::{ChunkId, DeviceId, UNIT, Uuid, VolumeId};
 use crate::volume::{Entry, LEAF};
 
 /// Most copies of a page: raid1c4.
@@ -58,6 +60,8 @@ pub struct Opened {
     pub(crate) root: Vec<Page>,
     pub(crate) next_lsn: Lsn,
     pub(crate) next_seq: u64,
+    /// Where units were placed that no flush covers: a member that is not there may have lost them with its cache.
+    pub(crate) unflushed: Regions,
     /// Members that are not there.
     pub missing: Vec<DeviceId>,
     /// Members that are there but were opened without those that count, and changed since, in one sentence that says what
@@ -196,15 +200,25 @@ impl Assembly {
                 .map_err(|c| Stop::Because(c.0))?;
             volume.map.load_table(leaf, page, crc, table);
         }
-        let log = self.read_log(&rings);
+        let mut log = self.read_log(&rings);
         let keep = if self.same_boot { log.end } else { log.stable };
-        let mut forgotten = 0;
-        for (lsn, record) in log.records {
+        let (mut forgotten, mut unflushed) = (0, Regions::default());
+        for (lsn, record) in core::mem::take(&mut log.records) {
             match lsn {
                 _ if lsn < sb.first_lsn => {}
+                _ if lsn < keep && lsn >= log.stable => {
+                    unflushed.extend(placed(&record));
+                    pool.apply(record).map_err(|c| Stop::Because(format!("its log holds {}", c.0)))?;
+                }
                 _ if lsn < keep => pool.apply(record).map_err(|c| Stop::Because(format!("its log holds {}", c.0)))?,
+                _ if is_mark(&record) => log.marks.push(record),
                 _ => forgotten += 1,
             }
+        }
+        // They say that copies may differ or that one is behind, which is never wrong: what they spare is elsewhere. And a
+        // write or the claim of a flush may have relied on any of them.
+        for mark in log.marks {
+            pool.apply(mark).map_err(|c| Stop::Because(c.0))?;
         }
         for chunk in &sb.system {
             let same = |c: &Chunk| (c.kind, &c.columns, c.stripe) == (chunk.kind, &chunk.columns, chunk.stripe);
@@ -222,18 +236,21 @@ impl Assembly {
             space.add(chunk, 0);
         }
         let (mut missing, mut apart) = (Vec::new(), Vec::new());
+        let stale: BTreeSet<DeviceId> = pool.stale.keys().copied().collect();
         for i in 0..pool.device_ids_end() {
             let id = DeviceId(i as u32);
             let Some(device) = pool.device_mut(id) else { continue };
-            if device.state == DeviceState::Missing {
-                device.state = DeviceState::Online;
+            // Who is behind is so in what is noted, whatever a record said of it before.
+            if matches!(device.state, DeviceState::Online | DeviceState::Missing | DeviceState::Suspect) {
+                let state = if stale.contains(&id) { DeviceState::Suspect } else { DeviceState::Online };
+                device.state = state;
             }
             if self.present.get(&id) != Some(&device.uuid) {
                 missing.push(id);
-                if device.state == DeviceState::Online && self.apart.contains(&id) {
+                if device.state != DeviceState::Failed && self.apart.contains(&id) {
                     apart.push(format!("device {id} ({})", device.uuid));
                     device.state = DeviceState::Failed;
-                } else if device.state == DeviceState::Online {
+                } else if device.state != DeviceState::Failed {
                     device.state = DeviceState::Missing;
                 }
             }
@@ -241,6 +258,9 @@ impl Assembly {
         if self.behind.iter().any(|&id| pool.is_online(id)) {
             // Who was away and comes back lacks the leaves that were written meanwhile: the next checkpoint has them all.
             pool.volumes_mut().for_each(|volume| volume.map.touch_tables());
+        }
+        if let Some(why) = behind_everywhere(&pool) {
+            return Err(Stop::Because(why));
         }
         if let Some(chunk) = pool.chunks().find(|c| !pool.chunk_available(c)) {
             let gone = chunk.columns.iter().filter(|c| !pool.is_online(c.device));
@@ -266,6 +286,7 @@ impl Assembly {
             root: root_pages,
             next_lsn: keep.max(sb.first_lsn),
             next_seq: log.next_seq.saturating_add(u64::from(sb.log_blocks)),
+            unflushed,
             missing,
             apart: (!apart.is_empty()).then(|| {
                 format!(
@@ -398,13 +419,26 @@ impl Assembly {
         let sb = &self.superblock;
         let ring = u64::from(sb.log_blocks);
         let mut log = Log::empty(sb);
+        let mut has_gap = false;
         for seq in sb.log_seq..sb.log_seq.saturating_add(ring) {
             let at = (seq % ring * PAGE) as usize;
             let ours = |bytes: &&[u8]| {
-                let (head, records) = journal::open(bytes.get(at..at + PAGE as usize)?, sb.pool).ok()?;
+                let block = bytes.get(at..at + PAGE as usize)?;
+                if !journal::claims_to_be(block, sb.epoch, seq) {
+                    return None;
+                }
+                let (head, records) = journal::open(block, sb.pool).ok()?;
                 (head.epoch == sb.epoch && head.seq == seq).then_some((head, records))
             };
-            let Some((head, records)) = rings.iter().find_map(ours) else { break };
+            let Some((head, records)) = rings.iter().find_map(ours) else {
+                has_gap = true;
+                continue;
+            };
+            if has_gap {
+                // Behind a gap only marks count: they are forced one by one.
+                log.marks.extend(records.into_iter().filter(is_mark));
+                continue;
+            }
             for (i, record) in records.into_iter().enumerate() {
                 log.records.push((head.first_lsn.saturating_add(i as u64), record));
             }
@@ -438,8 +472,37 @@ fn take_all(space: &mut PageSpace, mut pages: impl Iterator<Item = Page>) -> Res
     }
 }
 
+/// Some content whose only good copies are on members that are not there: in words, with the member that would be enough.
+fn behind_everywhere(pool: &Pool) -> Option<String> {
+    for (device, region) in pool.stale.iter().flat_map(|(&device, set)| set.iter().map(move |region| (device, region)))
+    {
+        let (volume, first) = (pool.volume(region.0)?, region.1 * UNITS);
+        for entry in (first..first + UNITS).map(|unit| volume.map.get(unit)).filter(|entry| entry.written() != 0) {
+            let Some(chunk) = pool.chunk(entry.chunk()) else { continue };
+            let part = slice(chunk.profile, chunk.columns.len(), u64::from(entry.unit()) * UNIT, UNIT);
+            let columns = chunk.columns.get(part.first..part.first + part.copies).unwrap_or_default();
+            let is_good = |id| !pool.is_stale(id, region);
+            if columns.iter().any(|c| pool.is_online(c.device) && is_good(c.device)) {
+                continue;
+            }
+            let absent = columns.iter().filter(|c| is_good(c.device)).filter_map(|c| pool.device(c.device));
+            let names: Vec<String> =
+                absent.map(|d| format!("device {} (last seen at {}, {})", d.id, d.path, d.uuid)).collect();
+            return Some(format!(
+                "device {device} missed writes to volume {:?} that only {} has; connect that and import again",
+                volume.name,
+                names.join(" or ")
+            ));
+        }
+    }
+    None
+}
+
 struct Log {
     records: Vec<(Lsn, Record)>,
+    /// Marks of write intent and of what members missed: they count though their place in the order is not known to be
+    /// stable.
+    marks: Vec<Record>,
     end: Lsn,
     stable: Lsn,
     next_seq: u64,
@@ -447,8 +510,22 @@ struct Log {
 
 impl Log {
     fn empty(sb: &Superblock) -> Log {
-        Log { records: Vec::new(), end: sb.first_lsn, stable: sb.first_lsn, next_seq: sb.log_seq }
+        Log { records: Vec::new(), marks: Vec::new(), end: sb.first_lsn, stable: sb.first_lsn, next_seq: sb.log_seq }
     }
+}
+
+/// The regions that a record is about: of units that got a place, or more content.
+fn placed(record: &Record) -> impl Iterator<Item = Region> {
+    let (volume, first, end) = match *record {
+        Record::Map { volume, unit, count, .. } => (volume, unit, unit.saturating_add(u64::from(count))),
+        _ => (VolumeId(0), 0, 0),
+    };
+    (first / UNITS..end.div_ceil(UNITS)).map(move |region| (volume, region))
+}
+
+/// True of any later state: copies may differ, or a member may be behind.
+fn is_mark(record: &Record) -> bool {
+    matches!(record, Record::Intent { .. } | Record::Stale { .. })
 }
 
 enum Stop {

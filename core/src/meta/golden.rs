@@ -145,6 +145,7 @@ fn a_scrub() {
         differences: 1,
         read_errors: 0,
         undecided: 0,
+        repaired: 1,
         found: [(DeviceId(2), Found { differences: 1, read_errors: 0 })].into(),
         places: [(DeviceId(1), place(257, 4096)), (DeviceId(2), place(1281, 17))].into(),
     };
@@ -217,6 +218,45 @@ fn every_task_reads_back_and_a_cut_is_malformed() {
             assert!(Record::decode(&mut Reader::new(&w.bytes[..cut])).is_err(), "{cut} bytes");
         }
     }
+}
+
+#[test]
+fn marks() {
+    let mut journal = Journal::new(POOL, 3, 512, 1032, 47);
+    let (volume, device) = (VolumeId(1), DeviceId(2));
+    let records =
+        [Record::Intent { volume, word: 1, bits: 0b11 << 6 }, Record::Stale { device, volume, word: 0, bits: 1 << 63 }];
+    for record in &records {
+        journal.append(record);
+    }
+    let block = &journal.take_group(None)[0].bytes;
+    check("marks", block);
+    // And back, as the next opening reads it; of a volume that is not there it says nothing.
+    let mut pool = Pool::new("tank".to_string(), POOL);
+    let found = super::journal::open(block, POOL).expect("sealed").1;
+    for record in found.clone() {
+        pool.apply(record).expect("it fits any pool");
+    }
+    assert!(pool.intent.is_empty() && pool.stale.is_empty());
+    let superblock = plan(&new_pool()).expect("a pool");
+    let mut r = Reader::new(&superblock.pages[0].bytes[32..]);
+    while let Ok(record) = Record::decode(&mut r) {
+        pool.apply(record).expect("fits");
+    }
+    let name = "vm0".to_string();
+    pool.apply(Record::Volume { id: volume, name, size: 1 << 40, class: VolumeClass::Auto }).expect("fits");
+    found.into_iter().for_each(|record| pool.apply(record).expect("fits"));
+    assert_eq!(pool.intent.iter().collect::<Vec<_>>(), [(volume, 70), (volume, 71)]);
+    assert!(pool.is_stale(device, (volume, 63)) && !pool.is_stale(DeviceId(1), (volume, 63)));
+    let said = pool.records();
+    assert!(said.iter().any(|r| matches!(r, Record::Intent { word: 1, bits: 0xc0, .. })), "the root has it too");
+    assert!(said.iter().any(|r| matches!(r, Record::Stale { word: 0, .. })));
+    // A mark adds to what was said before; only a root says less.
+    pool.apply(Record::Intent { volume, word: 1, bits: 1 }).expect("fits");
+    pool.apply(Record::Stale { device, volume, word: 0, bits: 1 }).expect("fits");
+    assert_eq!((pool.intent.len(), pool.stale[&device].len()), (3, 2));
+    pool.apply(Record::VolumeRemove(volume)).expect("fits");
+    assert!(pool.intent.is_empty());
 }
 
 #[test]

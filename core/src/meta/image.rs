@@ -7,7 +7,7 @@ use super::pages::{self, Page, PageSpace};
 use super::record::Record;
 use super::superblock::ROOT_RUNS_MAX;
 use crate::pool::Pool;
-use crate::units::VolumeId;
+use crate::units::{UNIT, VolumeId};
 use crate::volume::{Entry, LEAF, Shape};
 
 /// Pages to write, and what is free once they count.
@@ -51,7 +51,12 @@ pub(crate) fn leaves_in(pool: &Pool, pages: u64) -> u64 {
 }
 
 /// Bytes of pages for one leaf, wherever they are.
-const LEAF_COST: u64 = pages::PAYLOAD as u64 + 32;
+const LEAF_COST: u64 = pages::PAYLOAD as u64 + 32 + 2 * STALE_COST;
+/// Bytes of the root for one region that is marked, if it is alone in its word.
+const INTENT_COST: u64 = 17;
+/// Bytes of the root for 64 regions that a member missed. Two members that are behind everywhere are reckoned with, and
+/// what more there is counts as it is.
+const STALE_COST: u64 = 19;
 /// Pages for chunks and volumes that come before the next count.
 const SLACK: u64 = 8;
 
@@ -73,6 +78,8 @@ fn fixed_bytes(pool: &Pool) -> u64 {
         + 12 * totals.columns
         + pool.device_ids_end() as u64 * 1200
         + pool.volumes().count() as u64 * 100
+        + STALE_COST * pool.stale.values().map(|regions| regions.words().count() as u64).sum::<u64>()
+        + INTENT_COST * (pool.properties.dirty_regions as u64).min(totals.content / UNIT)
         + 4096
 }
 

@@ -52,6 +52,18 @@ fn seal(pool: Uuid, head: BlockHead, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Whether a block begins as one of this epoch and number does: worth a closer look.
+pub(crate) fn claims_to_be(block: &[u8], epoch: u32, seq: u64) -> bool {
+    let mut r = Reader::new(block);
+    let head = (|| {
+        let magic = r.u32()?;
+        r.u32()?;
+        r.uuid()?;
+        Ok::<_, Malformed>((magic, r.u32()?, r.u64()?))
+    })();
+    head == Ok((MAGIC, epoch, seq))
+}
+
 /// Head and records of a block, if it is one of this pool.
 #[deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 pub(crate) fn open(block: &[u8], pool: Uuid) -> Result<(BlockHead, Vec<Record>), Malformed> {

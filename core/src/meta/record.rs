@@ -13,6 +13,7 @@ use crate::device::{DEVICE_MAX, Device, DeviceClass, DeviceState};
 use crate::job::{Choice, Job, Task};
 use crate::profile::Profile;
 use crate::queue::config::{self, Overrides};
+use crate::regions::WORDS_MAX;
 use crate::scrub::{FOUND_MAX, Found, PLACES_MAX, Place, Scrub, State};
 use crate::units::{BLOCK, ChunkId, DeviceId, STRIP, UNIT, VolumeId};
 use crate::volume::{Entry, VOLUME_MAX};
@@ -86,6 +87,26 @@ pub enum Record {
     },
     /// What is known of the last scrub.
     Scrub(Box<Scrub>),
+    /// Copies of these regions of a volume may differ: see [`crate::regions`].
+    Intent {
+        /// The volume.
+        volume: VolumeId,
+        /// Which 64 of its regions.
+        word: u32,
+        /// One bit each; it adds to what was said before.
+        bits: u64,
+    },
+    /// A member missed writes in these regions of a volume.
+    Stale {
+        /// The member.
+        device: DeviceId,
+        /// The volume.
+        volume: VolumeId,
+        /// Which 64 of its regions.
+        word: u32,
+        /// One bit each; it replaces what was said before.
+        bits: u64,
+    },
     /// Root only: profiles of future chunks by type, and the next ids.
     Pool {
         /// Data, metadata, system.
@@ -158,6 +179,12 @@ impl Record {
             Record::LeafPage { volume, leaf, page, crc } => {
                 w.u8(10).u32(volume.0).u64(*leaf).u64(*page).u32(*crc);
             }
+            Record::Intent { volume, word, bits } => {
+                w.u8(12).u32(volume.0).u32(*word).u64(*bits);
+            }
+            Record::Stale { device, volume, word, bits } => {
+                w.u8(13).u16(device.0 as u16).u32(volume.0).u32(*word).u64(*bits);
+            }
             Record::Scrub(scrub) => {
                 w.u8(11);
                 encode_scrub(w, scrub);
@@ -217,6 +244,12 @@ impl Record {
             }
             10 => Record::LeafPage { volume: volume_id(r)?, leaf: leaf_or_unit(r)?, page: r.u64()?, crc: r.u32()? },
             11 => Record::Scrub(Box::new(decode_scrub(r)?)),
+            12 => Record::Intent { volume: volume_id(r)?, word: word(r)?, bits: r.u64()? },
+            13 => {
+                let device = DeviceId(u32::from(r.u16()?));
+                check(device.0 != 0)?;
+                Record::Stale { device, volume: volume_id(r)?, word: word(r)?, bits: r.u64()? }
+            }
             20 => Record::DeviceRemove(device_id(r)?),
             21 => Record::Job(Box::new(decode_job(r)?)),
             22 => Record::Profiles(profiles(r)?),
@@ -228,6 +261,12 @@ impl Record {
 
 fn check(fine: bool) -> Result<(), Malformed> {
     if fine { Ok(()) } else { Err(Malformed) }
+}
+
+fn word(r: &mut Reader<'_>) -> Result<u32, Malformed> {
+    let word = r.u32()?;
+    check(word < WORDS_MAX)?;
+    Ok(word)
 }
 
 fn volume_id(r: &mut Reader<'_>) -> Result<VolumeId, Malformed> {
@@ -406,12 +445,7 @@ fn decode_device(r: &mut Reader<'_>) -> Result<Device, Malformed> {
     let flags = r.u8()?;
     let tiers = Tiers { data: r.u8()?, metadata: r.u8()? };
     let hint = Hint::ALL.get(usize::from(r.u8()?)).copied().ok_or(Malformed)?;
-    let state = match r.u8()? {
-        0 => DeviceState::Online,
-        1 => DeviceState::Missing,
-        2 => DeviceState::Failed,
-        _ => return Err(Malformed),
-    };
+    let state = DeviceState::ALL.get(usize::from(r.u8()?)).copied().ok_or(Malformed)?;
     let mut queue = Overrides::new();
     for _ in 0..r.u8()? {
         let (name, value) = (r.text()?, r.text()?);
@@ -438,13 +472,16 @@ fn decode_device(r: &mut Reader<'_>) -> Result<Device, Malformed> {
         counters: Default::default(),
         written: 0,
         flushed: 0,
+        faults: 0,
+        is_behind: false,
+        moved: 0,
     })
 }
 
 fn encode_scrub(w: &mut Writer, scrub: &Scrub) {
     w.u8(scrub.state as u8).u64(scrub.started).u64(scrub.ended).u64(scrub.ran_ms).u32(scrub.end);
     w.u64(scrub.done).u64(scrub.total).u64(scrub.unread).u64(scrub.differences).u64(scrub.read_errors);
-    w.u64(scrub.undecided);
+    w.u64(scrub.undecided).u64(scrub.repaired);
     w.u16(scrub.found.len().min(FOUND_MAX) as u16);
     for (device, found) in scrub.found.iter().take(FOUND_MAX) {
         w.u16(device.0 as u16).u64(found.differences).u64(found.read_errors);
@@ -462,7 +499,7 @@ fn decode_scrub(r: &mut Reader<'_>) -> Result<Scrub, Malformed> {
         Scrub { state, started: r.u64()?, ended: r.u64()?, ran_ms: r.u64()?, end: r.u32()?, ..Scrub::default() };
     (scrub.done, scrub.total, scrub.unread) = (r.u64()?, r.u64()?, r.u64()?);
     (scrub.differences, scrub.read_errors) = (r.u64()?, r.u64()?);
-    scrub.undecided = r.u64()?;
+    (scrub.undecided, scrub.repaired) = (r.u64()?, r.u64()?);
     let count = usize::from(r.u16()?);
     check(scrub.end <= CHUNKS_MAX && count <= FOUND_MAX)?;
     for _ in 0..count {

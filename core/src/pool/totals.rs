@@ -12,6 +12,8 @@ pub(crate) struct Totals {
     pub(crate) columns: u64,
     /// Bytes in chunks of volume content.
     pub(crate) content: u64,
+    /// Chunks of volume content with more than one copy.
+    pub(crate) mirrored: u64,
     /// System chunks.
     pub(crate) system_chunks: u64,
     /// Bytes in them.
@@ -26,7 +28,10 @@ impl Totals {
             ChunkType::System => {
                 (self.system_chunks, self.system) = (self.system_chunks + 1, self.system + chunk.length)
             }
-            ChunkType::Data | ChunkType::Metadata => self.content += chunk.length,
+            ChunkType::Data | ChunkType::Metadata => {
+                self.content += chunk.length;
+                self.mirrored += u64::from(chunk.profile.facts().copies > 1);
+            }
         }
     }
 
@@ -37,7 +42,10 @@ impl Totals {
             ChunkType::System => {
                 (self.system_chunks, self.system) = (self.system_chunks - 1, self.system - chunk.length)
             }
-            ChunkType::Data | ChunkType::Metadata => self.content -= chunk.length,
+            ChunkType::Data | ChunkType::Metadata => {
+                self.content -= chunk.length;
+                self.mirrored -= u64::from(chunk.profile.facts().copies > 1);
+            }
         }
     }
 

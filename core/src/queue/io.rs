@@ -31,8 +31,10 @@ pub(crate) enum Owner {
     Discard(ChunkId),
     /// One copy of a piece that a scrub reads.
     Scrub(u32),
-    /// One block that a scrub reads again under the range lock, where a client may wait.
-    Recheck(u32),
+    /// One block of a unit that is mended under the range lock, where a client may wait.
+    Mend(u32),
+    /// The same, in the background.
+    Restore(u32),
     /// A unit on its way to another place, read or written.
     Move(u32),
     /// A superblock of a member that left is cleared.
@@ -42,16 +44,17 @@ pub(crate) enum Owner {
 impl Owner {
     /// A client is behind it, now: checkpoints and discards don't count where policies look at load.
     pub(crate) fn is_interactive(self) -> bool {
-        matches!(self, Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) | Owner::Log | Owner::Recheck(_))
+        matches!(self, Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) | Owner::Log | Owner::Mend(_))
     }
 
     /// What neighbours have to share besides content, as bits above those of [`ChunkType`]. Where classes may join, a
-    /// scrub would make a client's command longer, and each look of a scrub the other's.
+    /// scrub or a mend would make a client's command longer, and each of them the other's.
     const fn flags(self) -> u8 {
         match self {
             Owner::Scrub(_) => 1 << 4,
-            Owner::Recheck(_) => 1 << 5,
-            Owner::Move(_) => 1 << 6,
+            Owner::Mend(_) => 1 << 5,
+            Owner::Restore(_) => 1 << 6,
+            Owner::Move(_) => 1 << 7,
             _ => 0,
         }
     }
@@ -59,13 +62,17 @@ impl Owner {
     /// How long it may wait. Somebody waits for the log and for superblocks: writes and flushes are answered after them.
     fn class(self, op: DeviceOp) -> Class {
         match self {
-            Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) if op == DeviceOp::Read => Class::SyncRead,
-            Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) => Class::SyncWrite,
+            Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) | Owner::Mend(_) if op == DeviceOp::Read => {
+                Class::SyncRead
+            }
+            Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) | Owner::Mend(_) => Class::SyncWrite,
             Owner::Log | Owner::Superblock | Owner::Flush | Owner::CheckpointFlush => Class::SyncWrite,
             Owner::Page => Class::AsyncWrite,
             Owner::Discard(_) => Class::Trim,
             Owner::Scrub(_) => Class::Scrub,
-            Owner::Recheck(_) => Class::SyncRead,
+            // Under a lock that a client may wait for: not of a class that settings can bring to a stand.
+            Owner::Restore(_) if op == DeviceOp::Read => Class::AsyncRead,
+            Owner::Restore(_) => Class::AsyncWrite,
             Owner::Move(_) => Class::Removal,
             Owner::Wipe => Class::SyncWrite,
         }
@@ -154,10 +161,17 @@ pub(crate) struct CopySet {
     pub(crate) first: u16,
     /// Which copy this I/O goes to.
     pub(crate) copy: u8,
-    /// One bit a copy.
+    /// One bit a copy, of at most four.
     pub(crate) tried: u8,
     /// Byte within the column.
     pub(crate) offset: u64,
+}
+
+impl CopySet {
+    /// Another copy failed it before.
+    pub(crate) fn is_second_try(&self) -> bool {
+        (self.tried & 0xf).count_ones() > 1
+    }
 }
 
 #[cfg(test)]
@@ -170,8 +184,9 @@ mod tests {
 
     /// Where classes may join, as published, the flags of a scrub keep its I/Os to themselves.
     #[test]
-    fn neighbours_of_a_scrub_join_only_their_like() {
-        let owners = [Owner::Read(1), Owner::Scrub(1), Owner::Recheck(1), Owner::Edge(1), Owner::Move(1)];
+    fn neighbours_of_background_work_join_only_their_like() {
+        let owners =
+            [Owner::Read(1), Owner::Scrub(1), Owner::Mend(1), Owner::Restore(1), Owner::Edge(1), Owner::Move(1)];
         let alike = |a: Owner, b: Owner| a == b || ![a, b].iter().any(|o| o.flags() != 0);
         for (a, b) in owners.into_iter().flat_map(|a| owners.map(|b| (a, b))) {
             let io = |owner, at| Io::new(owner, DeviceOp::Read, DeviceId(1), at * BLOCK, BLOCK, Instant(0));

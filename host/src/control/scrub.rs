@@ -69,6 +69,9 @@ pub struct ScrubInfo {
     /// between whenever they were looked at again.
     #[serde(default)]
     pub undecided: u64,
+    /// Blocks of 4 KiB of copies that were written anew.
+    #[serde(default)]
+    pub repaired: u64,
     /// Bytes a second over the last minute; absent while it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_bytes_per_s: Option<u64>,

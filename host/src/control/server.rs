@@ -17,6 +17,8 @@
 //! | `set` | `SetProperties` | `Change` | change them, all or none |
 //! | `device.list` | `ListDevices` | `[DeviceStatus]` | members |
 //! | `device.scan` | `ScanDevices` | `[ScannedDevice]` | what could be a member |
+//! | `device.online` | `OnlineDevice` | `Change` | use a member again |
+//! | `device.offline` | `OfflineDevice` | `Change` | use a member no more |
 //! | `volume.create` | `CreateVolume` | `Change` | make a thin volume |
 //! | `volume.list` | `ListVolumes` | `[VolumeInfo]` | volumes |
 //! | `volume.resize` | `ResizeVolume` | `Change` | grow a volume |
@@ -243,6 +245,8 @@ fn router(service: Shared) -> Router {
         .add::<SetProperties>(change::<SetProperties>)
         .add::<ListDevices>(look::<ListDevices>)
         .add::<ScanDevices>(look::<ScanDevices>)
+        .add::<OnlineDevice>(change::<OnlineDevice>)
+        .add::<OfflineDevice>(change::<OfflineDevice>)
         .add::<CreateVolume>(change::<CreateVolume>)
         .add::<ListVolumes>(look::<ListVolumes>)
         .add::<ResizeVolume>(change::<ResizeVolume>)

@@ -43,6 +43,15 @@ pub trait Service: Send + Sync + 'static {
     /// What could be a member, and what speaks against it; opens nothing for writing.
     fn device_scan(&self, request: ScanDevices) -> Result<Vec<ScannedDevice>, ApiError>;
 
+    /// Uses a member again that was away, and catches it up.
+    fn device_online(&self, _request: OnlineDevice) -> Result<Change, ApiError> {
+        Err(ApiError::not_yet("online"))
+    }
+    /// Uses a member no more.
+    fn device_offline(&self, _request: OfflineDevice) -> Result<Change, ApiError> {
+        Err(ApiError::not_yet("offline"))
+    }
+
     /// Makes a thin volume.
     fn volume_create(&self, request: CreateVolume) -> Result<Change, ApiError>;
     /// Volumes of one pool or of all.
@@ -151,6 +160,8 @@ calls! {
     "set" set SetProperties -> Change, check::set;
     "device.list" device_list ListDevices -> Vec<DeviceStatus>;
     "device.scan" device_scan ScanDevices -> Vec<ScannedDevice>;
+    "device.online" device_online OnlineDevice -> Change;
+    "device.offline" device_offline OfflineDevice -> Change;
     "volume.create" volume_create CreateVolume -> Change, check::volume_create;
     "volume.list" volume_list ListVolumes -> Vec<VolumeInfo>;
     "volume.resize" volume_resize ResizeVolume -> Change, check::volume_resize;

@@ -121,6 +121,7 @@ impl Narrator {
         Some(match *event {
             Event::ScrubDifference { .. }
             | Event::ScrubReadError { .. }
+            | Event::Repaired { .. }
             | Event::ScrubTellsNoMore
             | Event::ScrubFinished { .. } => return super::scrub::sentence(event, |id| self.device(id)),
             Event::JobEnded { .. }
@@ -168,6 +169,14 @@ impl Narrator {
                 "device.failed",
                 format!("{} is no longer used: {}", self.device(device), error_name(error)),
             ),
+            Event::DeviceSuspect { device, error } => (
+                Severity::Warning,
+                "device.suspect",
+                format!("{} missed something and is caught up: {}", self.device(device), error_name(error)),
+            ),
+            Event::DeviceOnline { device } => {
+                (Severity::Info, "device.caught_up", format!("{} is up to date again", self.device(device)))
+            }
             Event::QueueOnDefaults { device, ref error } => (
                 Severity::Warning,
                 "device.queue_on_defaults",

@@ -375,6 +375,14 @@ impl Service for Daemon {
     fn device_scan(&self, request: ScanDevices) -> Result<Vec<ScannedDevice>, ApiError> {
         self.scan(&request)
     }
+    fn device_online(&self, request: OnlineDevice) -> Result<Change, ApiError> {
+        self.alive()?;
+        self.online_device(&request)
+    }
+    fn device_offline(&self, request: OfflineDevice) -> Result<Change, ApiError> {
+        self.alive()?;
+        self.offline_device(&request)
+    }
 
     fn volume_create(&self, request: CreateVolume) -> Result<Change, ApiError> {
         self.alive()?;

@@ -98,6 +98,7 @@ pub(super) fn info(report: &PoolReport, about: &About) -> ScrubInfo {
         differences: scrub.differences,
         read_errors: scrub.read_errors,
         undecided: scrub.undecided,
+        repaired: scrub.repaired,
         rate_bytes_per_s: rate,
         eta_ns: rate.map(eta),
         devices: found
@@ -124,9 +125,10 @@ pub(super) fn problem(report: &PoolReport) -> Option<Problem> {
         }
     };
     let action = format!(
-        "nothing was repaired, which needs checksums; see where with: braid events {}; writing a block anew makes its \
-         copies alike",
-        report.name
+        "{} blocks of copies were written anew: those that could not be read, and those that most other copies disagreed \
+         with. Of two that differ nothing says which is right: writing the block anew makes them alike. See where with: \
+         braid events {}; then scrub again",
+        scrub.repaired, report.name
     );
     Some(Problem { code: "scrub.found".into(), message, action: Some(action) })
 }
@@ -155,17 +157,25 @@ pub(super) fn sentence(event: &Event, device: impl Fn(DeviceId) -> String) -> Op
             let message = format!("a copy of {whose} cannot be read: {} at byte {device_offset}", device(*id));
             (Severity::Error, "scrub.read_error", message)
         }
+        Event::Repaired { name, offset, len, device: id, device_offset, .. } => {
+            let whose = whose(name, *offset, *len);
+            let message = format!("a copy of {whose} was repaired: {} at byte {device_offset}", device(*id));
+            (Severity::Info, "copy.repaired", message)
+        }
         Event::ScrubTellsNoMore => {
             let message = "the scrub found a lot; further places are only counted, see: braid scrub status";
             (Severity::Warning, "scrub.tells_no_more", message.into())
         }
-        Event::ScrubFinished { differences: 0, read_errors: 0, unread: 0, undecided: 0 } => {
+        Event::ScrubFinished { differences: 0, read_errors: 0, unread: 0, undecided: 0, repaired: 0 } => {
             (Severity::Info, "scrub.finished", "the scrub finished and found nothing".into())
         }
-        Event::ScrubFinished { differences, read_errors, unread, undecided } => {
+        Event::ScrubFinished { differences, read_errors, unread, undecided, repaired } => {
             let mut message = format!(
                 "the scrub finished: {differences} blocks whose copies are not alike, {read_errors} that cannot be read"
             );
+            if *repaired > 0 {
+                message += &format!("; {repaired} of copies were written anew");
+            }
             if *unread > 0 {
                 message +=
                     &format!(", {} of copies were not read since their device was not there", size::long(*unread));

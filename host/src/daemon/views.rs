@@ -6,8 +6,10 @@ use std::time::{Instant, SystemTime};
 
 use braid_core::device::Role;
 use braid_core::report::{ChunkReport, DeviceReport, PoolReport};
-use braid_core::units::DeviceId;
+use braid_core::units::{DeviceId, UNIT};
 use braid_core::{ChunkType, DeviceState};
+
+use braid_core::regions::REGION;
 
 use super::events::kind_name;
 use super::{jobs, scrub};
@@ -52,7 +54,7 @@ pub(super) fn free(device: &DeviceReport) -> u64 {
 }
 
 fn gone(report: &PoolReport) -> BTreeSet<DeviceId> {
-    report.devices.iter().filter(|d| d.state != DeviceState::Online).map(|d| d.id).collect()
+    report.devices.iter().filter(|d| !d.state.is_used()).map(|d| d.id).collect()
 }
 
 /// Device failures that a chunk is sure to survive from now on; `None` when some of it cannot be reached already.
@@ -155,7 +157,7 @@ pub(super) fn status(report: &PoolReport, about: &About) -> PoolStatus {
         writable_metadata_bytes: report.writable_metadata,
         spilled: spilled.collect(),
         problems: problems(report, about, degraded).into_iter().chain(scrub::problem(report)).collect(),
-        notes: notes(about),
+        notes: notes(report, about),
         scrub: scrub::info(report, about),
         job: jobs::info(report),
         devices: devices(report, about),
@@ -167,6 +169,12 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
     let mut add = |code: &str, message: String, action: Option<&str>| {
         problems.push(Problem { code: code.into(), message, action: action.map(String::from) });
     };
+    if report.suspended {
+        let message =
+            "the pool's records can be written nowhere any more: changes fail with EIO, reads go on".to_string();
+        let action = format!("see to its devices, then: braid export {0} and braid import {0}", report.name);
+        add("pool.suspended", message, Some(&action));
+    }
     let gone = gone(report);
     let lost = report.chunks.iter().filter(|c| survives(c, &gone).is_none()).count();
     if lost > 0 {
@@ -179,12 +187,21 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
         match d.state {
             DeviceState::Failed => {
                 let errors = d.io.read_errors.saturating_add(d.io.write_errors);
-                let message = format!("device {id} ({path}) missed writes and is no longer used ({errors} errors)");
-                add("device.failed", message, Some("its copies are out of date; the pool goes on with the others"));
+                let message = format!("device {id} ({path}) was given up and is no longer used ({errors} errors)");
+                let action =
+                    format!("the pool goes on with the others; to use it again: braid online {} {id}", report.name);
+                add("device.failed", message, Some(&action));
             }
-            _ => {
+            DeviceState::Suspect => {
+                let left = d.stale.regions * (REGION >> 20);
+                let message = format!("device {id} ({path}) missed something and is caught up: {left} MiB to look at");
+                add("device.suspect", message, None);
+            }
+            DeviceState::Rebuilding | DeviceState::Removing => {}
+            DeviceState::Online | DeviceState::Missing => {
                 let message = format!("device {id} (last seen at {path}, {}) is missing", d.uuid);
-                add("device.missing", message, Some("connect it, then export and import the pool"));
+                let action = format!("connect it, then: braid online {} {id}", report.name);
+                add("device.missing", message, Some(&action));
             }
         }
     }
@@ -192,7 +209,7 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
         let message = format!("{degraded} of {} chunks have fewer copies than their profile says", report.chunks.len());
         add("chunk.degraded", message, None);
     }
-    if report.writable_data == 0 && report.devices.iter().any(|d| d.state == DeviceState::Online) {
+    if report.writable_data == 0 && report.devices.iter().any(|d| d.state.is_used()) {
         add(
             "pool.full",
             "no more data can be written: first writes fail with ENOSPC".into(),
@@ -202,12 +219,20 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
     problems
 }
 
-fn notes(about: &About) -> Vec<String> {
+fn notes(report: &PoolReport, about: &About) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(why) = about.reactor.strip_prefix("threads") {
         let why = why.trim_start_matches(':').trim();
         let why = if why.is_empty() { "as asked" } else { why };
         notes.push(format!("disks are served by threads, not by io_uring: {why}"));
+    }
+    if report.resync.regions_left > 0 {
+        notes.push(format!(
+            "after an unclean stop copies are compared and made alike where something was being written: {} MiB of volumes to \
+             look at, {} MiB done",
+            report.resync.regions_left * (REGION >> 20),
+            report.resync.units_done * UNIT / (1 << 20)
+        ));
     }
     if about.forgotten > 0 {
         notes.push(format!(
@@ -228,7 +253,10 @@ fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus 
     let facts = about.members.get(&d.id);
     let note = match d.state {
         DeviceState::Missing => Some(format!("was {path}")),
-        DeviceState::Failed => Some("missed writes, out of date".into()),
+        DeviceState::Failed => Some("given up, out of date".into()),
+        DeviceState::Suspect => Some(format!("missed something, catching up: {} regions left", d.stale.regions)),
+        DeviceState::Rebuilding => Some("being rebuilt".into()),
+        DeviceState::Removing => Some("its content moves off".into()),
         DeviceState::Online => facts.filter(|f| !f.notes.is_empty()).map(|f| f.notes.join("; ")),
     };
     let tiers = [("data", d.tiers.data), ("metadata", d.tiers.metadata), ("system", d.tiers.metadata)];
@@ -240,7 +268,7 @@ fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus 
         path,
         class: d.class.name().into(),
         state: state_word(d).into(),
-        usable: d.state == DeviceState::Online,
+        usable: d.state.is_used(),
         rotational: d.rotational,
         read_preferred: d.read_preferred,
         tiers: tiers.map(|(kind, tier)| (kind.to_string(), tier)).into(),
@@ -248,6 +276,7 @@ fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus 
         allocated_bytes: allocated(d),
         read_errors: d.io.read_errors,
         write_errors: d.io.write_errors,
+        repaired: d.io.repaired,
         slow_ios: d.io.slow,
         read_latency_ns: d.read_latency_ns,
         note,
@@ -309,7 +338,7 @@ pub(super) fn usage(report: &PoolReport, about: &About) -> PoolUsage {
 mod tests {
     use super::*;
     use braid_core::queue::stats::QueueStats;
-    use braid_core::report::{Counters, DeviceCounters, QueueReport};
+    use braid_core::report::{Counters, DeviceCounters, QueueReport, StaleReport};
     use braid_core::units::{ChunkId, GIB, Uuid};
     use braid_core::{DeviceClass, Profile, Tiers};
 
@@ -329,6 +358,7 @@ mod tests {
             io: DeviceCounters { read_errors: 2, ..DeviceCounters::default() },
             in_flight: 1,
             read_latency_ns: 7,
+            stale: StaleReport::default(),
             queue: QueueReport {
                 settings: Vec::new(),
                 stats: QueueStats::default(),
@@ -361,6 +391,8 @@ mod tests {
             generation: 12,
             scrub: Default::default(),
             job: None,
+            resync: Default::default(),
+            suspended: false,
         }
     }
 

@@ -86,6 +86,17 @@ impl PumpHandle {
         self.ask(|tell| Message::Add(Box::new((disk, new)), tell))?
     }
 
+    /// A member that is not in use is there again, on this disk: it is caught up.
+    pub fn online(&self, device: DeviceId, disk: Disk) -> Result<Done, ControlError> {
+        let command = Some(Command::OnlineDevice { device });
+        self.ask(|tell| Message::Member(device, Some(Box::new(disk)), command, tell))?
+    }
+
+    /// Closes the disk of a member that is not in use, so that it can be opened anew.
+    pub fn let_go(&self, device: DeviceId) -> Result<Done, ControlError> {
+        self.ask(|tell| Message::Member(device, None, None, tell))?
+    }
+
     /// What the pool says about itself.
     pub fn report(&self) -> Result<PoolReport, ControlError> {
         self.with_engine(Engine::report)

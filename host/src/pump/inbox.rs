@@ -7,7 +7,7 @@ use std::time::Instant as Clock;
 use braid_core::Engine;
 use braid_core::control::Command;
 use braid_core::meta::format::NewDevice;
-use braid_core::units::VolumeId;
+use braid_core::units::{DeviceId, VolumeId};
 
 use super::members::Tell;
 use super::{Load, Pump, Taken};
@@ -50,6 +50,8 @@ pub(super) enum Message {
     /// A disk that is to be a member.
     Add(Box<(Disk, NewDevice)>, Tell),
     Look(Look),
+    /// A member's disk, where there is one now, in place of the one that was there; then the command.
+    Member(DeviceId, Option<Box<Disk>>, Option<Command>, Tell),
     Adopt(Box<Handover>),
     HangUp(u32),
     Clients(u32, Sender<usize>),
@@ -69,13 +71,9 @@ impl Pump {
         };
         for message in messages {
             match message {
-                Message::Control(command, tell) => {
-                    self.command(command, tell);
-                }
-                Message::Add(member, tell) => {
-                    let (disk, new) = *member;
-                    self.add_member(disk, new, tell);
-                }
+                Message::Control(command, tell) => drop(self.command(command, tell)),
+                Message::Add(member, tell) => self.add_member(member.0, member.1, tell),
+                Message::Member(id, disk, command, tell) => self.change_member(id, disk, command, tell),
                 Message::Look(look) => look(&self.engine),
                 Message::Adopt(handover) => self.adopt(*handover),
                 Message::HangUp(share) => self.hang_up(|of| of == share),

@@ -27,15 +27,39 @@ impl Pump {
     /// Connects a disk under the id that the engine will give it, and asks the engine to take it.
     pub(super) fn add_member(&mut self, disk: Disk, new: NewDevice, tell: Tell) {
         let id = self.engine.pool().next_device_id();
+        self.put_disk(id, Some(disk));
+        let tag = self.command(Command::AddDevice(Box::new(new)), tell);
+        self.joining.insert(tag, id);
+    }
+
+    /// Puts a member's disk in place of the one that was there, then the command. The engine sends nothing to a member that it
+    /// does not use, so its disk can be another one.
+    pub(super) fn change_member(
+        &mut self,
+        id: DeviceId,
+        disk: Option<Box<Disk>>,
+        command: Option<Command>,
+        tell: Tell,
+    ) {
+        let is_used = self.engine.pool().device(id).is_some_and(|device| device.state.is_used());
+        if !is_used {
+            self.put_disk(id, disk.map(|disk| *disk));
+        }
+        match command {
+            Some(command) => drop(self.command(command, tell)),
+            None => drop(tell.send(Ok(Done::Unchanged))),
+        }
+    }
+
+    /// The disk of this id from now on; the one before is closed.
+    fn put_disk(&mut self, id: DeviceId, disk: Option<Disk>) {
         if self.disks.len() <= id.index() {
             self.disks.resize(id.index() + 1, None);
         }
-        let disk = self.reactor.add_disk(disk);
-        if let Some(left_over) = self.disks[id.index()].replace(disk) {
-            self.reactor.remove_disk(left_over);
+        let disk = disk.map(|disk| self.reactor.add_disk(disk));
+        if let Some(old) = core::mem::replace(&mut self.disks[id.index()], disk) {
+            self.reactor.remove_disk(old);
         }
-        let tag = self.command(Command::AddDevice(Box::new(new)), tell);
-        self.joining.insert(tag, id);
     }
 
     /// The engine has answered: a disk that it does not take is closed.
@@ -47,8 +71,6 @@ impl Pump {
 
     /// The engine does not know this member any more.
     pub(super) fn close_member(&mut self, id: DeviceId) {
-        if let Some(disk) = self.disks.get_mut(id.index()).and_then(Option::take) {
-            self.reactor.remove_disk(disk);
-        }
+        self.put_disk(id, None);
     }
 }

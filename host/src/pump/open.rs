@@ -15,7 +15,7 @@ use super::disks::WASTE;
 use super::door::{Door, Flight};
 use super::handle::Opened;
 use super::inbox::Inbox;
-use super::{ARENA, MEMORY_MIN, Options, Pump, Setup};
+use super::{ARENA, MEMORY_MIN, Options, Pump, Setup, Without};
 use crate::aligned::AlignedBox;
 use crate::backend::Disk;
 use crate::buffers::Buffers;
@@ -66,16 +66,15 @@ impl Pump {
             }
         };
         if let Some(apart) = &opened.apart
-            && !options.degraded
+            && options.without != Without::Apart
         {
             return Err(apart.clone());
         }
         let absent = opened.pool().devices().filter(|d| d.state == DeviceState::Missing);
         let names: Vec<String> = absent.map(|d| format!("device {} (last seen at {})", d.id, d.path)).collect();
-        if !names.is_empty() && !options.degraded {
+        if !names.is_empty() && options.without == Without::Nothing {
             return Err(format!(
-                "pool {:?} lacks {}; connect it, or use -f to open the pool without it: what it misses then cannot be \
-                 made up in this version",
+                "pool {:?} lacks {}; connect it, or import the pool without it: it is caught up when it is back",
                 opened.pool().name,
                 names.join(" and ")
             ));

@@ -18,7 +18,7 @@ use braid_host::nbd::Handover;
 use braid_host::nbd::acceptor::Peer;
 use braid_host::nbd::handshake::Session;
 use braid_host::nbd::stream::Stream;
-use braid_host::pump::{Load, MEMORY_MIN, Options, PumpHandle, Setup, superblock_of};
+use braid_host::pump::{Load, MEMORY_MIN, Options, PumpHandle, Setup, Without, superblock_of};
 use braid_host::reactor::Choice;
 
 use crate::nbd::world::{eventually, export};
@@ -26,7 +26,14 @@ use crate::nbd::world::{eventually, export};
 const BOOT: Uuid = Uuid([9; 16]);
 
 pub(crate) fn options(reactor: Choice) -> Options {
-    Options { reactor, memory: 128 << 20, boot: BOOT, degraded: false, flight: None, on_event: Box::new(|_| ()) }
+    Options {
+        reactor,
+        memory: 128 << 20,
+        boot: BOOT,
+        without: Without::Nothing,
+        flight: None,
+        on_event: Box::new(|_| ()),
+    }
 }
 
 pub(crate) fn disk(path: &Path, create_size: Option<u64>) -> Disk {
@@ -180,7 +187,7 @@ fn all(op: Op) -> Vec<(Op, u64, u64)> {
 }
 
 #[test]
-fn a_mirror_goes_on_when_a_device_vanishes_and_never_trusts_it_again() {
+fn a_mirror_goes_on_when_a_device_vanishes_and_catches_it_up_when_it_is_back() {
     let dir = tempfile::tempdir().unwrap();
     let (pump, v, faults, paths) = faulty(dir.path(), Profile::Raid1, 2);
     assert_eq!(run(&pump, v, all(Op::Write { fua: false })), (0, 0));
@@ -188,7 +195,9 @@ fn a_mirror_goes_on_when_a_device_vanishes_and_never_trusts_it_again() {
     assert_eq!(run(&pump, v, all(Op::Read)), (0, 0), "reads go to the other copy");
     assert_eq!(pump.report().unwrap().devices[0].state, DeviceState::Missing);
     assert_eq!(run(&pump, v, all(Op::Write { fua: false })), (0, 0), "writes go on");
-    assert_eq!(pump.report().unwrap().devices[0].state, DeviceState::Failed, "it missed a write");
+    let report = pump.report().unwrap();
+    assert_eq!(report.devices[0].state, DeviceState::Missing);
+    assert!(report.devices[0].stale.regions > 0, "what it missed is noted");
     pump.stop();
     // Both are there again, but the first one holds old content.
     let disks: Vec<_> = paths.iter().map(|p| disk(p, None)).collect();
@@ -196,8 +205,13 @@ fn a_mirror_goes_on_when_a_device_vanishes_and_never_trusts_it_again() {
     let disks = found.iter().map(|sb| sb.device).zip(disks).collect();
     let pump = PumpHandle::start(options(Choice::Auto), disks, Setup::Import(found)).unwrap();
     assert_eq!(run(&pump, v, all(Op::Read)), (0, 0));
+    let since = std::time::Instant::now();
+    while pump.report().unwrap().devices[0].state != DeviceState::Online {
+        assert!(since.elapsed() < Duration::from_secs(60), "{:?}", pump.report().unwrap().devices[0]);
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let report = pump.report().unwrap();
-    assert_eq!((report.devices[0].state, report.devices[0].io.reads), (DeviceState::Failed, 0));
+    assert_eq!((report.devices[0].stale.regions, report.devices[0].io.write_errors), (0, 0), "it is caught up");
 }
 
 #[test]

@@ -15,6 +15,7 @@
 //! | `remains.rs` | what a cut leaves of what is open: a number says it |
 //! | `promise.rs` | what must be there |
 //! | `reopen.rs` | the pool is opened from that and looked at |
+//! | `memory.rs` | buffers and disks meanwhile |
 //! | `mistake.rs` | wrong builds that have to be found |
 //!
 //! One point = one state of the disks that was opened and checked. Cuts are made after everything that adds a state or takes
@@ -27,6 +28,7 @@
 //! come back later than the pool is opened; order of time, as commands held back for a point take none.
 
 mod life;
+mod memory;
 mod mistake;
 mod moment;
 mod promise;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use braid_core::Pool;
 
 use crate::disk::SECTORS;
-use crate::oracle::Oracle;
+use crate::oracle::{Loses, Oracle};
 
 /// Something that an operator changes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -131,7 +131,7 @@ impl Known {
     /// What follows from what was asked and answered by now.
     pub(crate) fn of(oracle: &Oracle, books: &Books) -> Known {
         let (mut oracle, books) = (oracle.clone(), books.after_cut());
-        oracle.crash(true);
+        oracle.crash(Loses::Unflushed);
         let mut volumes = Vec::new();
         for (entry, sizes) in &books.settled {
             let Entry::Volume(name) = entry else { continue };

@@ -7,7 +7,8 @@
 //! | blocks that were ever touched | read through the engine, and every copy of them on every member that counts |
 //! | blocks that were not | none of them is mapped with content |
 //!
-//! What the engine writes meanwhile is held back: a [life](super::life) of its own shows what becomes of that. Superblocks
+//! What the engine writes meanwhile never reaches the disks of the moment; a [life](super::life) of its own shows what becomes
+//! of a recovery that is cut. Blocks are read first, since that evens their copies out, and then their copies are looked at. Superblocks
 //! are read once for all states of a tape that have the same bytes there.
 
 use std::collections::BTreeMap;
@@ -17,29 +18,33 @@ use braid_core::meta::assembly::{Assembly, MetaRead, Step};
 use braid_core::meta::codec::crc32c;
 use braid_core::meta::superblock::{self, SLOTS, SUPERBLOCK_SIZE, SlotError, Superblock};
 use braid_core::profile::slice;
-use braid_core::request::{Content, Copy, DeviceOp, Dispatch, Input, NO_BUF, Op, Output, Request, Segment};
-use braid_core::units::{BLOCK, BufId, ClientId, Instant, IoId, UNIT, Uuid};
+use braid_core::regions::REGION;
+use braid_core::request::{Content, DeviceOp, Dispatch, Input, Op, Output, Request};
+use braid_core::units::{BLOCK, BufId, ClientId, Instant, UNIT, Uuid, VolumeId};
 use braid_core::volume::{Entry, Volume};
 use braid_core::{Engine, Pool};
 
+use super::memory::Memory;
 use super::mistake::Mistake;
 use super::moment::Moment;
 use super::promise::{Known, VolumePromise};
 use super::tape::Cell;
 use crate::checker::Checker;
-use crate::disk::{Block, SECTOR, SECTORS};
+use crate::disk::Block;
 
 /// Blocks of a superblock slot.
 const SLOT_BLOCKS: usize = (SUPERBLOCK_SIZE / BLOCK) as usize;
 /// Bytes that one read of the check asks for, at most.
 const READ_MAX: u64 = 4 * UNIT;
+/// Outputs that no look takes as many of.
+const TURNS_MAX: u64 = 200_000;
 
 /// See the module. What it keeps from state to state belongs to one tape.
 pub(crate) struct Reopener {
     slots: BTreeMap<[Cell; SLOT_BLOCKS], Result<Superblock, SlotError>>,
     mistake: Option<Mistake>,
     boot: u8,
-    buffers: Vec<Vec<u64>>,
+    memory: Memory,
     /// What a read of the check reads: volume, first block and blocks.
     asked: Vec<(u32, u64, u64)>,
 }
@@ -48,7 +53,7 @@ impl Reopener {
     /// For states of a tape of this boot.
     pub(crate) fn new(boot: u8, mistake: Option<Mistake>) -> Reopener {
         let boot = if mistake == Some(Mistake::BootNotTold) { boot } else { boot + 1 };
-        Reopener { slots: BTreeMap::new(), mistake, boot, buffers: Vec::new(), asked: Vec::new() }
+        Reopener { slots: BTreeMap::new(), mistake, boot, memory: Memory::default(), asked: Vec::new() }
     }
 
     /// Opens and checks; what was wrong, as a sentence of a checker.
@@ -56,8 +61,8 @@ impl Reopener {
         let mut engine = self.open(state, present).map_err(|why| Checker::Tolerance.says(why))?;
         let known = &*state.known;
         check_volumes(engine.pool(), known)?;
-        check_copies(engine.pool(), state, known)?;
-        self.read(&mut engine, state, known)
+        self.read(&mut engine, state, known)?;
+        self.check_copies(engine.pool(), state, known)
     }
 
     fn open(&mut self, state: &Moment<'_>, present: &[bool]) -> Result<Engine, String> {
@@ -132,12 +137,13 @@ impl Reopener {
                 self.ask(volume, promise);
             }
         }
+        self.memory.begin(self.asked.len(), READ_MAX);
         for i in 0..self.asked.len() {
             let (volume, first, blocks) = self.asked[i];
             let request = Request {
                 tag: i as u64,
                 client: ClientId(0),
-                volume: braid_core::units::VolumeId(volume),
+                volume: VolumeId(volume),
                 op: Op::Read,
                 offset: first * BLOCK,
                 len: blocks * BLOCK,
@@ -149,10 +155,10 @@ impl Reopener {
         }
         self.serve(engine, state)?;
         for (i, &(volume, first, blocks)) in self.asked.iter().enumerate() {
-            let volume = engine.pool().volume(braid_core::units::VolumeId(volume)).expect("it was just read");
+            let volume = engine.pool().volume(VolumeId(volume)).expect("it was just read");
             let promise = known.volume(&volume.name).expect("it was asked for");
             for block in 0..blocks {
-                let stamps = &self.buffers[i][block as usize * SECTORS..][..SECTORS];
+                let stamps = self.memory.read(i, block);
                 check_block(promise, first + block, "", |sector| stamps[sector])?;
             }
         }
@@ -175,21 +181,23 @@ impl Reopener {
                 _ => self.asked.push((volume.id.0, first, last - first)),
             }
         }
-        while self.buffers.len() < self.asked.len() {
-            self.buffers.push(vec![0; (READ_MAX / SECTOR) as usize]);
-        }
     }
 
-    /// Until all reads are answered.
+    /// Until all reads are answered. What is written is let go only when nothing else helps: most states need none of it.
     fn serve(&mut self, engine: &mut Engine, state: &Moment<'_>) -> Result<(), String> {
         let mut left = self.asked.len();
-        let mut reads: Vec<Dispatch> = Vec::new();
-        while left > 0 {
+        let (mut reads, mut writes): (Vec<Dispatch>, Vec<Dispatch>) = Default::default();
+        for _ in 0..TURNS_MAX {
+            if left == 0 {
+                return Ok(());
+            }
             match engine.poll(Instant(0)) {
                 Output::Issue(dispatch) if dispatch.op == DeviceOp::Read => reads.push(dispatch),
-                Output::Copy(Copy::Zero(range)) => {
-                    let (from, len) = ((range.offset / 512) as usize, (range.len / 512) as usize);
-                    self.buffers[range.buf.0 as usize][from..from + len].fill(0);
+                Output::Issue(dispatch) => writes.push(dispatch),
+                Output::Copy(copy) => self.memory.copy(copy),
+                Output::Compare { tag, a, b } => {
+                    let equal = self.memory.equal(a, b);
+                    engine.handle(Instant(0), Input::Compared { tag, equal });
                 }
                 Output::Reply(reply) => {
                     left -= 1;
@@ -197,50 +205,70 @@ impl Reopener {
                         return Err(Checker::Tolerance.says(format_args!("after the cut {reply:?}")));
                     }
                 }
-                // Its own checkpoint goes no further, and a scrub waits.
-                Output::Issue(_)
-                | Output::Copy(_)
-                | Output::Done { .. }
-                | Output::Event(_)
-                | Output::Compare { .. } => {}
-                Output::Idle { .. } => {
-                    let before = reads.len();
-                    for dispatch in std::mem::take(&mut reads) {
-                        if !self.fill(engine, state, dispatch) {
-                            reads.push(dispatch);
-                        }
+                Output::Done { .. } | Output::Event(_) => {}
+                Output::Idle { until } => {
+                    let turn = std::mem::take(if reads.is_empty() { &mut writes } else { &mut reads });
+                    if turn.is_empty() && until != Some(Instant(0)) {
+                        break;
                     }
-                    if before == reads.len() {
-                        return Err(Checker::Drain.says(format_args!("{left} reads after the cut are never answered")));
+                    for dispatch in turn {
+                        self.memory.done(engine, state, dispatch);
+                        engine.handle(Instant(0), Input::Complete { id: dispatch.id, result: Ok(()) });
                     }
                 }
+            }
+        }
+        Err(Checker::Drain.says(format_args!("{left} reads after the cut are never answered")))
+    }
+
+    /// Every copy of every block that is mapped, on members that count and where they missed nothing: right, and alike. What
+    /// is promised and not mapped reads as zeros.
+    fn check_copies(&self, pool: &Pool, state: &Moment<'_>, known: &Known) -> Result<(), String> {
+        for volume in pool.volumes() {
+            let promise = known.volume(&volume.name).expect("just checked");
+            let end = volume.size / BLOCK;
+            for &(block, _) in promise.blocks.iter().filter(|(block, _)| *block < end) {
+                if volume.map.get(block * BLOCK / UNIT).written() >> (block % (UNIT / BLOCK)) & 1 == 0 {
+                    check_block(promise, block, " of a hole", |_| 0)?;
+                }
+            }
+            for (unit, entry) in volume.map.entries() {
+                self.check_unit(pool, state, (volume.id, promise), unit, entry)?;
             }
         }
         Ok(())
     }
 
-    /// Completes a read of ours; false when it is of something else.
-    fn fill(&mut self, engine: &mut Engine, state: &Moment<'_>, dispatch: Dispatch) -> bool {
-        let Dispatch { id, device, offset, .. } = dispatch;
-        let cells = &state.disks[device.index() - 1];
-        let mut at = offset / BLOCK;
-        for segment in engine.segments(id) {
-            let Segment::Payload(range) = segment else { return false };
-            if range.buf == NO_BUF || range.buf.0 as usize >= self.asked.len() {
-                return false;
-            }
-            let buffer = &mut self.buffers[range.buf.0 as usize];
-            for i in 0..u64::from(range.len) / BLOCK {
-                let block = state.block(cells[at as usize]);
-                let from = (u64::from(range.offset) / SECTOR) as usize + i as usize * SECTORS;
-                for (sector, stamp) in buffer[from..from + SECTORS].iter_mut().enumerate() {
-                    *stamp = block.stamp(sector);
+    fn check_unit(
+        &self,
+        pool: &Pool,
+        state: &Moment<'_>,
+        (volume, promise): (VolumeId, &VolumePromise),
+        unit: u64,
+        entry: Entry,
+    ) -> Result<(), String> {
+        let chunk = pool.chunk(entry.chunk()).expect("the opening saw to that");
+        let region = (volume, unit * UNIT / REGION);
+        for i in (0..UNIT / BLOCK).filter(|i| entry.written() >> i & 1 == 1) {
+            let at = u64::from(entry.unit()) * UNIT + i * BLOCK;
+            let part = slice(chunk.profile, chunk.columns.len(), at, BLOCK);
+            let counts = |c: &&Column| pool.is_online(c.device) && !pool.is_stale(c.device, region);
+            let mut first = None;
+            for &Column { device, offset } in chunk.columns[part.first..part.first + part.copies].iter().filter(counts)
+            {
+                let place = (offset + part.offset) / BLOCK;
+                let stamps = self.memory.on_disk(state, device, place);
+                let block = unit * (UNIT / BLOCK) + i;
+                check_block(promise, block, " of a copy", |sector| stamps[sector])
+                    .map_err(|why| format!("{why} (device {device}, block {place})"))?;
+                if *first.get_or_insert(stamps) != stamps {
+                    let what =
+                        format_args!("copies of volume {} block {block} differ after they were read", promise.name);
+                    return Err(Checker::Copies.says(what));
                 }
-                at += 1;
             }
         }
-        engine.handle(Instant(0), Input::Complete { id: IoId(id.0), result: Ok(()) });
-        true
+        Ok(())
     }
 }
 
@@ -261,39 +289,6 @@ fn check_volumes(pool: &Pool, known: &Known) -> Result<(), String> {
         true => Ok(()),
         false => content(format!("the commit interval is {interval:?}, not one of {:?}", known.commit_interval)),
     }
-}
-
-/// Every copy of every block that is mapped, on members that count; what is promised and not mapped reads as zeros.
-fn check_copies(pool: &Pool, state: &Moment<'_>, known: &Known) -> Result<(), String> {
-    for volume in pool.volumes() {
-        let promise = known.volume(&volume.name).expect("just checked");
-        let end = volume.size / BLOCK;
-        for &(block, _) in promise.blocks.iter().filter(|(block, _)| *block < end) {
-            if volume.map.get(block * BLOCK / UNIT).written() >> (block % (UNIT / BLOCK)) & 1 == 0 {
-                check_block(promise, block, " of a hole", |_| 0)?;
-            }
-        }
-        for (unit, entry) in volume.map.entries() {
-            check_unit(pool, state, promise, unit, entry)?;
-        }
-    }
-    Ok(())
-}
-
-fn check_unit(pool: &Pool, state: &Moment<'_>, promise: &VolumePromise, unit: u64, entry: Entry) -> Result<(), String> {
-    let chunk = pool.chunk(entry.chunk()).expect("the opening saw to that");
-    for i in (0..UNIT / BLOCK).filter(|i| entry.written() >> i & 1 == 1) {
-        let at = u64::from(entry.unit()) * UNIT + i * BLOCK;
-        let part = slice(chunk.profile, chunk.columns.len(), at, BLOCK);
-        let copies = &chunk.columns[part.first..part.first + part.copies];
-        for &Column { device, offset } in copies.iter().filter(|c| pool.is_online(c.device)) {
-            let place = (offset + part.offset) / BLOCK;
-            let block: &Block = state.block(state.disks[device.index() - 1][place as usize]);
-            check_block(promise, unit * (UNIT / BLOCK) + i, " of a copy", |sector| block.stamp(sector))
-                .map_err(|why| format!("{why} (device {device}, block {place})"))?;
-        }
-    }
-    Ok(())
 }
 
 fn check_block(promise: &VolumePromise, block: u64, of: &str, stamp: impl Fn(usize) -> u64) -> Result<(), String> {

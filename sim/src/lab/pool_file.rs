@@ -106,6 +106,7 @@ impl PoolFile {
             return Err(format!("two devices are called {:?}; give each a name of its own", twice.name));
         }
         let mut setup = Setup::new(members, data, metadata, 0);
+        setup.intent = true;
         setup.settings = words(&self.settings);
         setup.volumes.clear();
         Ok(setup)

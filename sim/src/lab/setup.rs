@@ -85,6 +85,8 @@ pub struct Setup {
     pub changes: Vec<(u32, String, String)>,
     /// The first stage that counts.
     pub counted_from: u32,
+    /// Write intent is kept, as in a real pool. Published numbers are those of systems without it.
+    pub intent: bool,
     /// A scrub runs meanwhile.
     pub scrub: bool,
     /// Longest run, in virtual ns.
@@ -110,6 +112,7 @@ impl Setup {
             stream_window: None,
             changes: Vec::new(),
             counted_from: 0,
+            intent: false,
             scrub: false,
             limit_ns: LIMIT_NS,
             limit_ios: u64::MAX,
@@ -127,6 +130,7 @@ impl Setup {
         world.instant = true;
         self.form(&mut world)?;
         world.open()?;
+        world.engine.as_mut().expect("it is open").set_intent(self.intent);
         let told = |error: ControlError| error.message;
         for (member, id) in self.members.iter().zip(1..) {
             for (name, value) in &member.settings {
@@ -148,6 +152,7 @@ impl Setup {
         world.control(Command::Close).map_err(told)?;
         world.run_until_quiet();
         world.reopen()?;
+        world.engine.as_mut().expect("it is open").set_intent(self.intent);
         if let Some(bytes) = self.stream_window {
             world.engine.as_mut().expect("it is open").set_stream_window(bytes);
         }

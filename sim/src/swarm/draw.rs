@@ -52,6 +52,8 @@ struct Drawing {
     scrubs: bool,
     /// Dice of what changes members, apart from the others: a seed asks the same of a pool as it did before there was any.
     moves: Option<Rng>,
+    /// An operator takes a member out of use and back.
+    comes_and_goes: bool,
 }
 
 /// The scenario of this seed.
@@ -83,6 +85,7 @@ pub fn scenario(seed: u64) -> Scenario {
     let no_merge = *rng.pick(&[0, 0, 10, 60]);
     let scrubs = rng.percent(50);
     let lives = rng.between(1, 5);
+    let comes_and_goes = tolerated > 0 && rng.percent(40);
     let mut drawing = Drawing {
         rng,
         n,
@@ -96,6 +99,7 @@ pub fn scenario(seed: u64) -> Scenario {
         knobs,
         scrubs,
         moves: Some(Rng::new(seed ^ 0x30e5)).filter(|_| seed % 2 == 1),
+        comes_and_goes,
     };
     let lives = (0..lives).map(|_| drawing.life()).collect();
     let (data, metadata) = (data.name().into(), metadata.name().into());
@@ -164,6 +168,10 @@ impl Drawing {
                 steps.push(Step::Scrub((*self.rng.pick(&words)).into()));
             }
             self.move_things(steps);
+            if self.comes_and_goes && self.rng.percent(1) {
+                let device = *self.rng.pick(&self.victims);
+                steps.push(if self.rng.percent(40) { Step::Offline(device) } else { Step::Online(device) });
+            }
             if self.rng.percent(self.knobs.1) {
                 steps.push(Step::of(any_queue_command(&mut self.rng, self.n as u32), 0));
             }

@@ -13,6 +13,7 @@ use super::draw::shape;
 use super::scenario::{Ask, Life, Scenario, Step};
 use crate::checker::Checker;
 use crate::fault::Fault;
+use crate::oracle::Loses;
 use crate::world::World;
 
 /// Events that some wait may take; the longest that end take some ten thousand.
@@ -34,8 +35,6 @@ struct Player<'a> {
     tolerated: usize,
     /// Members that had more than delays.
     victims: BTreeSet<u32>,
-    /// Copies may differ after a crash, and where a write went wrong; before, never.
-    may_differ: bool,
     talk: bool,
 }
 
@@ -66,7 +65,6 @@ pub(super) fn play(scenario: &Scenario) -> Result<Summary, String> {
         destroys: BTreeMap::new(),
         tolerated,
         victims: BTreeSet::new(),
-        may_differ: false,
         talk: std::env::var("BRAID_TALK").is_ok(),
     };
     for (i, life) in scenario.lives.iter().enumerate() {
@@ -104,14 +102,13 @@ impl<'a> Player<'a> {
             self.rest(life.scrubs)?;
         }
         self.summary.crashes += 1;
-        self.may_differ = true;
         self.clients.clear();
         self.destroys.clear();
         let lost_cache = self.errors_are_fine() && self.world.faults.any_pulled(self.world.now());
         self.world.crash(life.crash);
         if lost_cache {
             // Without a second copy, what was in the cache of a pulled device is gone as after a power cut.
-            self.world.oracle.crash(true);
+            self.world.oracle.crash(Loses::Cache);
         }
         Ok(true)
     }
@@ -127,7 +124,6 @@ impl<'a> Player<'a> {
             }
             if !trouble.only_delays() {
                 self.victims.insert(*device);
-                self.may_differ = true;
             }
             let trouble = trouble.clone().later(self.world.now());
             self.world.faults.0.push(Fault { device: *device, trouble });
@@ -232,6 +228,13 @@ impl<'a> Player<'a> {
         let slots = &self.slots;
         let command = step.command(|slot| slots.get(&slot).copied());
         let Some(command) = command.filter(|_| !is_filled) else { return Ok(()) };
+        match command {
+            Command::OfflineDevice { device } => {
+                self.victims.insert(device.0);
+            }
+            Command::OnlineDevice { device } if !self.world.comes_back(device) => return Ok(()),
+            _ => {}
+        }
         if self.talk {
             println!("at {} ns: {command:?}", self.world.now());
         }
@@ -288,9 +291,20 @@ impl<'a> Player<'a> {
             return Err(why.clone());
         }
         let found = self.world.events.drain(..).find(|e| matches!(e, Event::ScrubDifference { .. }));
-        match found.filter(|_| !self.may_differ) {
-            Some(event) => Err(Checker::Copies.says(format_args!("nothing went wrong yet, and {event:?}"))),
+        match found.filter(|_| !is_fine && !self.world.was_misdirected()) {
+            Some(event) => Err(Checker::Copies.says(format_args!("no write went elsewhere, and {event:?}"))),
             None => Ok(()),
+        }
+    }
+
+    /// When all is quiet the copies of everything are alike, but for what a write left that was not meant for it.
+    fn alike(&self) -> Result<(), String> {
+        if self.errors_are_fine() || self.world.was_misdirected() {
+            return Ok(());
+        }
+        match self.world.unequal() {
+            unequal if unequal.is_empty() => Ok(()),
+            unequal => Err(Checker::Copies.says(format_args!("copies of {unequal:?} are not alike, and all is quiet"))),
         }
     }
 
@@ -302,6 +316,7 @@ impl<'a> Player<'a> {
             return Ok(());
         }
         self.world.check_quiet(counts);
+        self.alike()?;
         self.world.verify();
         self.world.run_until_quiet();
         self.look()?;

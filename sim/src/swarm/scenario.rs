@@ -134,6 +134,10 @@ pub enum Step {
     Checkpoint,
     /// `start`, `pause`, `resume` or `cancel`.
     Scrub(String),
+    /// A member is taken out of use.
+    Offline(u32),
+    /// It is used again, if it is there.
+    Online(u32),
     /// One more device.
     Add(Member),
     /// One device less.
@@ -250,6 +254,8 @@ impl Step {
             Command::ScrubPause => Step::Scrub("pause".into()),
             Command::ScrubResume => Step::Scrub("resume".into()),
             Command::ScrubCancel => Step::Scrub("cancel".into()),
+            Command::OnlineDevice { device } => Step::Online(device.0),
+            Command::OfflineDevice { device } => Step::Offline(device.0),
             Command::AddDevice(new) => Step::Add(Member { kind: new.class.name().into(), bytes: new.size }),
             Command::RemoveDevice { device } => Step::Remove(device.0),
             Command::ReplaceDevice { device, by } => Step::Replace { device: device.0, by: by.0 },
@@ -276,6 +282,8 @@ impl Step {
             Step::Set { device: None, name, value } => Command::Set { name, value },
             Step::Set { device: Some(id), name, value } => Command::SetDevice { device: DeviceId(id), name, value },
             Step::Checkpoint => Command::Checkpoint,
+            Step::Offline(id) => Command::OfflineDevice { device: DeviceId(id) },
+            Step::Online(id) => Command::OnlineDevice { device: DeviceId(id) },
             Step::Remove(id) => Command::RemoveDevice { device: DeviceId(id) },
             Step::Replace { device, by } => Command::ReplaceDevice { device: DeviceId(device), by: DeviceId(by) },
             Step::Balance { data, metadata } => {

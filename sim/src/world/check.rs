@@ -1,11 +1,11 @@
 //! What a command must be when it leaves for a disk; see the list in [`world`](super).
 
+use braid_core::ChunkType;
 use braid_core::chunk::Column;
 use braid_core::device::RESERVED;
 use braid_core::meta::superblock::{SLOTS, SUPERBLOCK_SIZE};
 use braid_core::request::{DeviceOp, Dispatch, Segment};
 use braid_core::units::{BLOCK, BufRange, DeviceId};
-use braid_core::{ChunkType, DeviceState};
 
 use super::World;
 use crate::checker::hold;
@@ -32,7 +32,7 @@ impl World {
         let Dispatch { id, device, op, offset, len } = dispatch;
         let engine = self.engine();
         let member = engine.pool().device(device).expect("a member");
-        hold!(Members, member.state == DeviceState::Online, "{dispatch:?} to a member that is {}", member.state.name());
+        hold!(Members, member.state.is_used(), "{dispatch:?} to a member that is {}", member.state.name());
         let class = engine.class_of(id);
         if op == DeviceOp::Flush {
             let watch = &mut self.watches[device.index() - 1];
@@ -85,7 +85,7 @@ impl World {
                 Segment::Payload(range) => {
                     self.check_payload(device, at, range, is_write);
                     if !is_write {
-                        self.check_fresh(device, at, range.len.into());
+                        self.check_fresh(device, at, range);
                     }
                     carried.members += 1;
                     carried.wants_alone |= self.asked.get(&range.buf.0.into()).is_some_and(|a| a.request.no_merge);
@@ -122,10 +122,15 @@ impl World {
         hold!(Place, at >= RESERVED && is_there, "payload at {at} of device {device}");
     }
 
-    /// No copy is read that missed a write whose answer was good.
-    fn check_fresh(&self, device: DeviceId, at: u64, len: u64) {
-        let mut stale = self.stale.range((device.0, at / BLOCK)..(device.0, (at + len).div_ceil(BLOCK)));
-        let missed = stale.next().map(|(_, block)| block * BLOCK);
+    /// No copy is read that missed a write whose answer was good before the read was asked for.
+    fn check_fresh(&self, device: DeviceId, at: u64, range: BufRange) {
+        let end = at + u64::from(range.len);
+        let asked = self.asked.get(&range.buf.0.into()).map(|asked| asked.op);
+        let mut stale = self.stale.range((device.0, at / BLOCK)..(device.0, end.div_ceil(BLOCK)));
+        // A scrub reads over what holds nothing any more.
+        let counts = |block: u64| asked.is_some() || self.holds_something(device, block);
+        let missed = stale.find(|((_, block), since)| **since < asked.unwrap_or(u64::MAX) && counts(*block));
+        let missed = missed.map(|((_, block), _)| block * BLOCK);
         let place = missed.unwrap_or_default();
         hold!(Members, missed.is_none(), "a read at {at} of device {device}, which missed a write at {place}");
     }

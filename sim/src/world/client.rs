@@ -126,7 +126,8 @@ impl World {
             let places = self.places(volume, block);
             let failed =
                 places.into_iter().map(|(d, at)| (d.0, at / BLOCK)).filter(|place| self.failed.contains(place));
-            self.stale.extend(failed.collect::<Vec<_>>());
+            let since = self.next_tag - 1;
+            self.stale.extend(failed.map(|place| (place, since)).collect::<Vec<_>>());
         }
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use braid_core::ChunkType;
 use braid_core::chunk::Column;
 use braid_core::profile::slice;
+use braid_core::regions::REGION;
 use braid_core::request::{Event, ScrubCopy};
 use braid_core::units::{BLOCK, ChunkId, DeviceId, UNIT, VolumeId};
 use braid_core::volume::Extent;
@@ -31,7 +32,7 @@ impl World {
         columns.map(|c| (c.device, c.offset + part.offset)).collect()
     }
 
-    /// Blocks of volumes whose copies on members in use are not alike: volume and first byte. By brute force.
+    /// Blocks of volumes whose copies on members in use, as far as those are up to date, are not alike: volume and first byte. By brute force.
     pub fn unequal(&self) -> Vec<(VolumeId, u64)> {
         let pool = self.engine().pool();
         let mut found = Vec::new();
@@ -42,7 +43,8 @@ impl World {
                     let at = u64::from(entry.unit()) * UNIT + block * BLOCK;
                     let part = slice(chunk.profile, chunk.columns.len(), at, BLOCK);
                     let columns = chunk.columns[part.first..part.first + part.copies].iter();
-                    let online = columns.filter(|c| pool.is_online(c.device));
+                    let region = (volume.id, unit * UNIT / REGION);
+                    let online = columns.filter(|c| pool.is_online(c.device) && !pool.is_stale(c.device, region));
                     let read = |c: &Column| self.disks[c.device.index() - 1].read_bytes(c.offset + part.offset, BLOCK);
                     let copies: BTreeSet<Vec<u8>> = online.map(read).collect();
                     if copies.len() > 1 {

@@ -15,6 +15,7 @@ use super::{Load, World};
 use crate::device::Model;
 use crate::disk::{self, Content, Disk};
 use crate::fault::Trouble;
+use crate::oracle;
 use crate::sabotage::Sabotage;
 use crate::watch::Watch;
 
@@ -161,6 +162,15 @@ impl World {
         }
     }
 
+    /// Whether the host finds a member again that the pool misses; then it has it open.
+    pub fn comes_back(&mut self, device: DeviceId) -> bool {
+        let is_missed = self.engine().pool().device(device).is_some_and(|d| !d.state.is_used());
+        if is_missed && self.faults.is_found(device.0, self.now) {
+            self.welcome_back();
+        }
+        is_missed && !self.faults.is_absent(device.0, self.now)
+    }
+
     /// All troubles end; what was pulled is back.
     pub fn mend(&mut self) {
         let now = self.now;
@@ -187,6 +197,7 @@ impl World {
 
     /// Everything stops at this moment.
     pub fn crash(&mut self, crash: Crash) {
+        let was_suspended = self.engine.as_ref().is_some_and(|engine| engine.is_suspended());
         self.engine = None;
         self.heap.clear();
         self.held.clear();
@@ -214,7 +225,11 @@ impl World {
         if crash == Crash::Power {
             self.boot += 1;
         }
-        self.oracle.crash(crash == Crash::Power);
+        self.oracle.crash(match crash {
+            Crash::Power => oracle::Loses::Unflushed,
+            Crash::Process if was_suspended => oracle::Loses::Records,
+            Crash::Process => oracle::Loses::Nothing,
+        });
         self.watches.clear();
         self.buffers.clear();
         self.scratch.clear();

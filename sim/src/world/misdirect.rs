@@ -43,6 +43,11 @@ impl World {
 
     /// After a crash the pool may see places again that nothing referred to when they were spoilt.
     pub(super) fn spoil_again(&mut self) {
+        // A mend may have taken such a copy for the right one and written it over the others.
+        for (volume, offset, _) in self.owners(&self.spoilt) {
+            let places = self.places(volume, offset);
+            self.spoilt.extend(places.into_iter().map(|(device, at)| (device.0, at / BLOCK)));
+        }
         let spoilt = self.spoilt.clone();
         self.tell_spoilt(&spoilt);
         self.spoilt_still = spoilt;
@@ -58,6 +63,15 @@ impl World {
                 self.oracle.spoil(volume.0, offset / SECTOR + i as u64, stamp, after);
             }
         }
+    }
+
+    /// A block of a volume that is written has a copy there. By brute force.
+    pub(super) fn holds_something(&self, device: DeviceId, block: u64) -> bool {
+        let owners = self.owners(&[(device.0, block)].into());
+        owners.into_iter().any(|(volume, offset, _)| {
+            let map = &self.engine().pool().volume(volume).expect("just seen").map;
+            map.get(offset / UNIT).written() >> (offset % UNIT / BLOCK) & 1 == 1
+        })
     }
 
     /// Who has a copy in one of these blocks: volume, first byte, and the block. By brute force.

@@ -64,12 +64,13 @@ fn raid1_goes_on_without_a_device_and_never_reads_what_it_missed() {
     }
     assert_eq!(state(&world, 2), DeviceState::Missing, "nothing was written without it yet");
     world.run(v, WRITE, 0, 64 * KIB).unwrap();
-    assert_eq!(state(&world, 2), DeviceState::Failed);
+    assert_eq!(state(&world, 2), DeviceState::Missing);
     world.crash(Crash::Power);
     world.faults.0.clear();
     world.open().unwrap();
-    assert_eq!(state(&world, 2), DeviceState::Failed, "it came back, and is not trusted");
+    assert_eq!(state(&world, 2), DeviceState::Suspect, "it came back, and is known to be behind");
     fine(&mut world);
+    assert_eq!(state(&world, 2), DeviceState::Online);
 }
 
 #[test]
@@ -425,10 +426,15 @@ fn a_bad_block_is_its_own_trouble_and_not_that_of_reads_that_travelled_with_it()
         assert_eq!(sixteen(&mut world, v, Op::Read), failing, "{}", profile.name());
         let report = world.engine().report();
         let first = &report.devices[0];
-        assert_eq!((first.io.reads, first.io.read_errors, first.in_flight), (1 + 16, 2, 0), "{}", profile.name());
+        // Where another copy helps, the unit is mended behind that: more reads.
+        let (reads, errors) = (first.io.reads, first.io.read_errors);
+        match profile {
+            Profile::Single => assert_eq!((reads, errors, first.in_flight), (1 + 16, 2, 0)),
+            _ => assert!(reads > 16 && errors >= 2 && first.io.chosen == 16, "{reads} reads, {errors} errors"),
+        }
         assert_eq!(first.state, DeviceState::Online);
         if let Some(second) = report.devices.get(1) {
-            assert_eq!((second.io.reads, second.io.chosen, second.io.read_errors), (1, 1, 0), "only the bad block");
+            assert_eq!((second.io.chosen, second.io.read_errors), (1, 0), "only the bad block");
         }
         world.faults.0.clear();
         fine(&mut world);
@@ -442,8 +448,8 @@ fn a_bad_block_is_its_own_trouble_and_not_that_of_writes_that_travelled_with_it(
     assert_eq!(sixteen(&mut world, v, WRITE), [5]);
     world.faults.0.clear();
     fine(&mut world);
-    // On a mirror the member missed that one write, and that is enough.
-    for (left, after) in [(1, DeviceState::Online), (u64::MAX, DeviceState::Failed)] {
+    // On a mirror the member missed that one write, and is behind there.
+    for (left, after) in [(1, DeviceState::Online), (2, DeviceState::Suspect)] {
         let (mut world, v, at) = written(2, Profile::Raid1);
         bad(&mut world, 1, WRITE, at + 5 * 4 * KIB, 1, left);
         assert!(sixteen(&mut world, v, WRITE).is_empty(), "the other copy took them all");

@@ -1,5 +1,6 @@
 //! The real binary under real input: every share, the tools that people use, and kill -9.
 
+mod away;
 mod interop;
 mod killed;
 mod killed_often;

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::{Commit, Copies, Departing, Engine, Waiter};
 use crate::ChunkType;
 use crate::chunk::Chunk;
-use crate::device::{Device, DeviceState, Role};
+use crate::device::{Device, Role};
 use crate::engine::Slip;
 use crate::meta::PAGE;
 use crate::meta::image::{self, Image};
@@ -37,6 +37,10 @@ pub(super) struct Checkpoint {
     /// System chunks that it leaves.
     pub(super) leaves: Option<Departing>,
     step: Step,
+    /// Number of its flush.
+    flush: u64,
+    /// It has asked for a flush of the log.
+    waits_for_log: bool,
     pub(super) copies: Copies,
     pub(super) failed: bool,
     waiters: Vec<Waiter>,
@@ -51,7 +55,7 @@ enum Step {
 
 /// Members that are there, but for one that parts from the pool.
 fn has_superblock(device: &Device) -> bool {
-    device.state == DeviceState::Online && device.role != Role::Parting
+    device.state.is_used() && !device.is_behind && device.role != Role::Parting
 }
 
 impl Engine {
@@ -91,7 +95,9 @@ impl Engine {
                 || self.commit.dirty_leaves > DIRTY_LEAVES_MAX
                 || self.commit.starved
                 || self.commit.leaves.is_some()
-                || !self.commit.checkpoint_waiters.is_empty();
+                || !self.commit.checkpoint_waiters.is_empty()
+                || self.is_cleaning_due()
+                || self.is_catching_up_due();
             // A ring moves between two groups.
             let moves_ring = self.commit.leaves.as_ref().is_some_and(|leaves| leaves.ring.is_some());
             if due && !(moves_ring && self.journal.is_busy()) {
@@ -106,14 +112,24 @@ impl Engine {
             _ if checkpoint.failed || self.commit.dead => self.abandon_checkpoint(),
             Step::Pages => {
                 let pending = self.flush_devices(Owner::CheckpointFlush);
+                let flush = self.flush_begins();
                 let checkpoint = self.commit.checkpoint.as_mut().expect("just seen");
                 checkpoint.step = Step::Flush;
                 checkpoint.copies.pending = pending;
+                checkpoint.flush = flush;
                 if pending == 0 {
                     self.drive_checkpoint();
                 }
             }
-            Step::Flush => self.write_superblocks(),
+            // A member lost what the image takes for flushed: that has to be known before the image counts.
+            Step::Flush if self.commit.failure_lsn > self.journal.stable() && !self.commit.opening => {
+                self.wait_for_failure();
+            }
+            Step::Flush => {
+                let flush = self.commit.checkpoint.as_ref().expect("just seen").flush;
+                self.flush_ended(flush);
+                self.write_superblocks();
+            }
             Step::Superblocks if checkpoint.copies.written == 0 => self.abandon_checkpoint(),
             Step::Superblocks => self.finish_checkpoint(),
         }
@@ -129,6 +145,9 @@ impl Engine {
         if self.slips(Slip::LogReusedEarly) {
             self.journal.checkpointed(0, self.journal.next_seq());
         }
+        self.clean_regions();
+        self.clear_caught_up();
+        self.hand_out_records();
         let Commit { pages: space, root, .. } = &mut self.commit;
         let Some(image) = image::build(&mut self.pool, space, root) else {
             return self.no_page_room();
@@ -157,6 +176,8 @@ impl Engine {
             stale,
             leaves: self.commit.leaves.take(),
             step: Step::Pages,
+            flush: 0,
+            waits_for_log: false,
             copies: Copies::default(),
             failed: false,
             waiters: core::mem::take(&mut self.commit.checkpoint_waiters),
@@ -175,14 +196,38 @@ impl Engine {
         }
     }
 
+    /// The superblocks wait for a round that makes the note stable; a ring without room for it is the end.
+    fn wait_for_failure(&mut self) {
+        let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
+        if self.journal.blocks_used() == self.journal.blocks() {
+            checkpoint.failed = true;
+            self.drive_checkpoint();
+        } else if !core::mem::replace(&mut checkpoint.waits_for_log, true) {
+            self.commit.stable_waiters.push_back((self.commit.failure_lsn - 1, Waiter::Checkpoint));
+        }
+    }
+
     pub(in crate::engine) fn page_copy_done(&mut self, device: DeviceId, result: Result<(), IoError>) {
-        let spared = result.is_ok() || self.spares(device);
+        let spared = result.is_ok() || self.spares_records(device);
         if let (Err(error), true) = (result, spared) {
-            self.fail_device(device, error);
+            self.records_not_written(device, error);
         }
         let checkpoint = self.commit.checkpoint.as_mut().expect("its pages are under way");
         checkpoint.copies.pending -= 1;
         checkpoint.failed |= !spared;
+    }
+
+    fn spares_records(&self, device: DeviceId) -> bool {
+        if self.intent.is_off() { self.spares(device) } else { self.spares_system(device) }
+    }
+
+    /// A page or superblock did not arrive on a member, and others have it.
+    fn records_not_written(&mut self, device: DeviceId, error: IoError) {
+        match self.intent.is_off() {
+            true => self.fail_device(device, error),
+            false if error == IoError::Gone => {}
+            false => self.lacks_records(device, error),
+        }
     }
 
     fn write_superblocks(&mut self) {
@@ -218,9 +263,9 @@ impl Engine {
 
     pub(in crate::engine) fn superblock_done(&mut self, device: DeviceId, result: Result<(), IoError>) {
         if let Err(error) = result
-            && self.spares(device)
+            && self.spares_records(device)
         {
-            self.fail_device(device, error);
+            self.records_not_written(device, error);
         }
         let checkpoint = self.commit.checkpoint.as_mut().expect("its superblocks are under way");
         checkpoint.copies.pending -= 1;
@@ -239,6 +284,7 @@ impl Engine {
         self.counters.checkpoints += 1;
         (self.commit.starved, self.commit.stuck) = (false, false);
         self.space.room = true;
+        self.intent.has_room = true;
         self.journal.checkpointed(checkpoint.first_lsn, checkpoint.log_seq);
         if let Some(Departing { chunks, ring }) = checkpoint.leaves {
             if let Some((_, blocks)) = ring {

@@ -27,7 +27,7 @@ impl Engine {
         let (claim, forced) = match self.commit.round {
             Round::Claim(lsn) => (Some(lsn), true),
             Round::Devices(..) => (None, true),
-            _ => (None, false),
+            _ => (None, self.has_marks_under_way()),
         };
         for Run { block, bytes } in self.journal.take_group(claim) {
             let bytes: Arc<[u8]> = bytes.into();
@@ -40,7 +40,7 @@ impl Engine {
                     self.commit.log_columns.push(i);
                     let at = column.offset + block * PAGE;
                     self.issue_record(Owner::Log, column.device, at, bytes.clone(), forced);
-                } else {
+                } else if self.intent.is_off() {
                     // Its log ends here; the other copies say more.
                     self.set_aside(column.device, IoError::Gone);
                 }
@@ -62,7 +62,11 @@ impl Engine {
                 .iter()
                 .position(|c| c.device == io.device && (c.offset..c.offset + log.stripe).contains(&io.offset));
             self.commit.log_columns.retain(|&i| Some(i) != column);
-            if self.spares(io.device) {
+            if !self.intent.is_off() && error != IoError::Gone {
+                // Until the next checkpoint the other copies stand alone: it comes at once.
+                self.lacks_records(io.device, error);
+                self.ask_for_records();
+            } else if self.intent.is_off() && self.spares(io.device) {
                 self.fail_device(io.device, error);
             }
         }
@@ -85,6 +89,7 @@ impl Engine {
 
     /// Wakes who waited for what the log says now.
     pub(super) fn log_moved(&mut self) {
+        self.marks_written();
         while let Some(&(lsn, id)) = self.commit.written_waiters.front()
             && lsn < self.journal.written()
         {
@@ -112,6 +117,7 @@ impl Engine {
         all.extend(core::mem::take(&mut commit.written_waiters).into_iter().map(|(_, id)| Waiter::Request(id)));
         all.extend(core::mem::take(&mut commit.stable_waiters).into_iter().map(|(_, waiter)| waiter));
         commit.round = Round::Idle;
+        all.extend(self.give_up_marks().into_iter().map(Waiter::Request));
         for waiter in all {
             self.wake(waiter, false);
         }

@@ -54,6 +54,8 @@ pub(super) struct Commit {
     /// Columns of the log that got all of the group on its way so far.
     log_columns: Vec<usize>,
     round: Round,
+    /// Number of its flush.
+    round_flush: u64,
     round_failed: bool,
     round_waiters: Vec<Waiter>,
     next_waiters: Vec<Waiter>,
@@ -107,6 +109,7 @@ impl Commit {
             log_copies: Copies::default(),
             log_columns: Vec::new(),
             round: Round::Idle,
+            round_flush: 0,
             round_failed: false,
             round_waiters: Vec::new(),
             next_waiters: Vec::new(),
@@ -121,6 +124,11 @@ impl Commit {
             dirty: BTreeSet::new(),
             unstable_since: None,
         }
+    }
+
+    /// The last opening that a member took part in is one of ours.
+    pub(super) fn knows(&self, member: &Superblock) -> bool {
+        member.pool == self.superblock.pool && self.superblock.descends_from(member)
     }
 
     /// No space is handed out at present.
@@ -224,6 +232,7 @@ impl Engine {
             self.drive_log();
             self.drive_checkpoint();
             self.reclaim();
+            self.retry_full();
             if before == self.commit_state() {
                 break;
             }

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use crate::ChunkType;
 use crate::chunk::Chunk;
 use crate::device::{Device, DeviceState};
 use crate::engine::{Engine, Slip, Waiter};
@@ -59,11 +60,17 @@ impl Engine {
                         return;
                     }
                     let pending = self.flush_devices(Owner::Flush);
+                    self.commit.round_flush = self.flush_begins();
                     self.commit.round = Round::Devices(lsn, pending);
                 }
                 Round::Devices(_, 1..) => return,
                 Round::Devices(_, 0) if self.commit.round_failed => self.round_failed(),
-                Round::Devices(lsn, 0) => self.commit.round = Round::Claim(lsn),
+                // What a member lost of this is said before all of it is called stable: blocks of one group may arrive apart.
+                Round::Devices(_, 0) if self.commit.failure_lsn > self.journal.written() => return,
+                Round::Devices(lsn, 0) => {
+                    self.flush_ended(self.commit.round_flush);
+                    self.commit.round = Round::Claim(lsn);
+                }
                 Round::Claim(lsn) => {
                     if self.journal.stable() < lsn {
                         return;
@@ -104,9 +111,9 @@ impl Engine {
         let Engine { pool, commit, .. } = self;
         commit.dirty.retain(|&id| pool.device(id).is_some_and(Device::is_dirty));
         let dirty: Vec<&Device> = commit.dirty.iter().filter_map(|&id| pool.device(id)).collect();
-        let in_state = |state| dirty.iter().filter(move |d| d.state == state);
-        let gone: Vec<DeviceId> = in_state(DeviceState::Missing).map(|d| d.id).collect();
-        let dirty: Vec<(DeviceId, u64)> = in_state(DeviceState::Online).map(|d| (d.id, d.written)).collect();
+        let gone: Vec<DeviceId> = dirty.iter().filter(|d| d.state == DeviceState::Missing).map(|d| d.id).collect();
+        let dirty: Vec<(DeviceId, u64)> =
+            dirty.iter().filter(|d| d.state.is_used()).map(|d| (d.id, d.written)).collect();
         let mut all = true;
         for device in gone {
             match self.spares(device) {
@@ -140,8 +147,20 @@ impl Engine {
                 let device = self.pool.device_mut(io.device).expect("I/Os go to members");
                 device.flushed = device.flushed.max(covered);
             }
-            Err(error) if self.spares(io.device) => self.fail_device(io.device, error),
-            Err(_) => lost = true,
+            Err(error) if self.intent.is_off() || self.commit.is_opening() => match self.spares(io.device) {
+                true => self.fail_device(io.device, error),
+                false => lost = true,
+            },
+            // It may have lost anything since the last flush: what others hold as well is caught up.
+            Err(error) if error != IoError::Gone => {
+                lost = !self.lose_unflushed(io.device, error);
+                if !lost {
+                    self.lacks_records(io.device, error);
+                    self.ask_for_records();
+                }
+            }
+            // It went, and what it had is noted, unless something is nowhere else.
+            Err(_) => lost = self.pool.device(io.device).is_some_and(Device::is_dirty) && !self.spares(io.device),
         }
         if io.owner == Owner::Flush {
             self.commit.round_failed |= lost;
@@ -158,11 +177,21 @@ impl Engine {
 
     /// Whether everything in the pool has a copy elsewhere.
     pub(in crate::engine) fn spares(&self, device: DeviceId) -> bool {
+        let others_are_whole = self.pool.stale.keys().all(|&stale| stale == device || !self.pool.is_online(stale));
+        others_are_whole && self.spares_chunks(device, |_| true)
+    }
+
+    /// Whether the pool's own records have a copy elsewhere.
+    pub(in crate::engine) fn spares_system(&self, device: DeviceId) -> bool {
+        self.spares_chunks(device, |chunk| chunk.kind == ChunkType::System)
+    }
+
+    fn spares_chunks(&self, device: DeviceId, which: impl Fn(&Chunk) -> bool) -> bool {
         let survives = |chunk: &Chunk| {
             let copies = chunk.profile.facts().copies.max(1);
             let other = |c: &crate::chunk::Column| c.device != device && self.pool.is_online(c.device);
             chunk.columns.chunks(copies).all(|set| set.iter().all(|c| c.device != device) || set.iter().any(other))
         };
-        self.pool.chunks_on(device).all(survives)
+        self.pool.chunks_on(device).filter(|chunk| which(chunk)).all(survives)
     }
 }

@@ -6,9 +6,10 @@ use super::{COPIES_MAX, Engine, Home, Piece, Stage, TURN, Turn, Unit, range, run
 use crate::ChunkType;
 use crate::profile::slice;
 use crate::queue::{Io, Owner};
+use crate::regions;
 use crate::request::{DeviceOp, IoError, Output};
 use crate::scrub::{PART_MAX, Place, WINDOW};
-use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, ChunkId, UNIT};
+use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, ChunkId, DeviceId, UNIT};
 
 impl Engine {
     /// Fills the window of every lane, one piece each in turn.
@@ -109,6 +110,12 @@ impl Engine {
         })
     }
 
+    /// Some unit of the piece is stale there: what is not read is not compared, and counts as not read.
+    fn is_stale_in(&self, id: u32, device: DeviceId) -> bool {
+        let homes = self.scrub.pieces[id].units.iter().filter_map(|unit| unit.home.get());
+        homes.into_iter().any(|(volume, unit)| self.pool.is_stale(device, regions::of_unit(volume, unit)))
+    }
+
     /// Reads all of its copies that are there.
     fn begin_piece(&mut self, mut piece: Piece) {
         // While it is read, its space gets no new owner.
@@ -128,7 +135,7 @@ impl Engine {
             }
             for (copy, column) in columns.into_iter().enumerate() {
                 let Some(column) = column else { continue };
-                if !self.pool.is_online(column.device) {
+                if !self.pool.is_online(column.device) || self.is_stale_in(id, column.device) {
                     self.copy_gone(id, copy, from + done, part.len, first);
                     continue;
                 }
@@ -229,9 +236,6 @@ impl Engine {
 
     /// The answer to one question.
     pub(in crate::engine) fn scrub_compared(&mut self, tag: u64, equal: bool) {
-        if tag & super::AGAIN != 0 {
-            return self.compared_again(tag, equal);
-        }
         let (id, unit) = ((tag >> 8) as u32, tag & 0xff);
         let piece = &mut self.scrub.pieces[id];
         piece.doubts |= u16::from(!equal) << unit;

@@ -4,7 +4,8 @@
 //!   gather   maps  --->  table of a chunk: unit -> who owns it           a round: chunks of 64 GiB at most
 //!   issue    table --->  pieces of up to 1 MiB, all copies at once       in order of place, a few a lane
 //!   compare  copies in memory, unit by unit
-//!   again    only what differs, or could not be read: under the range lock, block by block; what differs then is told
+//!   again    only what differs, or could not be read: a mend of the unit; what differs then is told, and put right
+//!            where that is known
 //! ```
 //!
 //! Gathering and issuing take turns, as in OpenZFS since 0.8 (its sequential scrub): maps are walked in order of
@@ -28,6 +29,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::Engine;
+use super::mend::{COPIES_MAX, runs};
 use super::meter::Meter;
 use super::owners::{Home, TURN};
 use crate::meta::record::Record;
@@ -35,13 +37,6 @@ use crate::request::{Copy, Event, Output};
 use crate::scrub::{Place, Scrub, State, TOLD_MAX};
 use crate::slab::Slab;
 use crate::units::{BufId, BufRange, ChunkId, DeviceId};
-
-/// Tokens of the range lock from here on are the scrub's: a piece each.
-pub(super) const TOKENS: u32 = 1 << 31;
-/// Most copies of anything: raid1c4.
-const COPIES_MAX: usize = 4;
-/// Bit of a question of the second look.
-const AGAIN: u64 = 1 << 63;
 
 /// What a turn came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -146,29 +141,23 @@ struct Unit {
     gone: u8,
 }
 
-/// Runs of set bits: first and count.
-pub(super) fn runs(mask: u16) -> impl Iterator<Item = (u64, u64)> {
-    let mut rest = u32::from(mask);
-    let mut at = 0;
-    core::iter::from_fn(move || {
-        if rest == 0 {
-            return None;
-        }
-        let skip = rest.trailing_zeros();
-        rest >>= skip;
-        let count = rest.trailing_ones();
-        rest >>= count;
-        let first = at + skip;
-        at = first + count;
-        Some((u64::from(first), u64::from(count)))
-    })
-}
-
 pub(super) fn range(buf: BufId, offset: u64, len: u64) -> BufRange {
     BufRange { buf, offset: offset as u32, len: len as u32 }
 }
 
+impl Work {
+    /// What is under way belongs to a scrub that was ended.
+    pub(super) fn is_ended(&self) -> bool {
+        self.ended
+    }
+}
+
 impl Engine {
+    /// The pool closes: nothing new of its own is begun.
+    pub(super) fn is_closing(&self) -> bool {
+        self.scrub.closing
+    }
+
     fn is_scrubbing(&self) -> bool {
         let work = &self.scrub;
         self.pool.scrub.state == State::Running && !work.closing && !work.ended && !self.commit.is_closed()
@@ -270,10 +259,16 @@ impl Engine {
         let scrub = &mut self.pool.scrub;
         (scrub.state, scrub.ended, scrub.total) = (State::Finished, ended, scrub.done);
         scrub.places.clear();
-        let Scrub { differences, read_errors, unread, undecided, .. } = *scrub;
+        let Scrub { differences, read_errors, unread, undecided, repaired, .. } = *scrub;
         self.save_scrub();
         self.scrub.meter.rest();
-        self.outputs.push_back(Output::Event(Event::ScrubFinished { differences, read_errors, unread, undecided }));
+        self.outputs.push_back(Output::Event(Event::ScrubFinished {
+            differences,
+            read_errors,
+            unread,
+            undecided,
+            repaired,
+        }));
     }
 
     /// Seconds since 1970; 0 when nobody told.
@@ -289,31 +284,12 @@ impl Engine {
     }
 
     /// Tells, unless it has told a lot already.
-    fn tell_place(&mut self, event: Event) {
+    pub(super) fn tell_place(&mut self, event: Event) {
         self.scrub.told = self.scrub.told.saturating_add(1);
         match self.scrub.told {
             n if n <= TOLD_MAX => self.outputs.push_back(Output::Event(event)),
             n if n == TOLD_MAX + 1 => self.outputs.push_back(Output::Event(Event::ScrubTellsNoMore)),
             _ => {}
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runs_are_those_of_the_bits() {
-        for mask in 0..=u16::MAX {
-            let mut back = 0u16;
-            let mut end = 0;
-            for (first, count) in runs(mask) {
-                assert!(first > end || end == 0, "{mask:x}: runs never touch");
-                back |= crate::volume::block_mask(first, first + count);
-                end = first + count;
-            }
-            assert_eq!(back, mask);
         }
     }
 }

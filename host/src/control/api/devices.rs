@@ -45,6 +45,9 @@ pub struct DeviceStatus {
     pub read_errors: u64,
     /// Failed writes, flushes and discards.
     pub write_errors: u64,
+    /// Blocks of 4 KiB that were written anew since the pool was opened: they could not be read, or were wrong.
+    #[serde(default)]
+    pub repaired: u64,
     /// Reads and writes since the pool was opened that took longer than 1 s on a rotating member, 100 ms on another,
     /// waiting in the member's line included.
     pub slow_ios: u64,
@@ -59,6 +62,29 @@ pub struct DeviceStatus {
     /// Serial number, when known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
+}
+
+/// A member that was away, or was given up, is used again and caught up.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OnlineDevice {
+    /// The pool.
+    pub pool: String,
+    /// The member: id, path, last part of the path, or uuid.
+    pub device: String,
+    /// Where it is now; without, it is looked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+/// A member is used no more until it is asked for, or until the pool is opened again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OfflineDevice {
+    /// The pool.
+    pub pool: String,
+    /// The member: id, path, last part of the path, or uuid.
+    pub device: String,
 }
 
 /// Look for what could be a member.

@@ -19,7 +19,7 @@ use crate::control::{check, size};
 use crate::daemon::discover::{self, Identity, Look};
 use crate::daemon::events::{Severity, kind_name};
 use crate::daemon::{Daemon, lock};
-use crate::pump::Setup;
+use crate::pump::{Setup, Without};
 
 /// Files and folders that go again unless the pool is made.
 #[derive(Default)]
@@ -117,7 +117,7 @@ impl Daemon {
         let (name, uuid) = (new.name.clone(), new.uuid);
         let paths: Vec<PathBuf> = claimed.iter().filter_map(|c| c.spec.path()).map(Path::to_owned).collect();
         let members = claimed.into_iter().enumerate().map(|(i, c)| (DeviceId(i as u32 + 1), c)).collect();
-        if let Err(why) = self.open_pool(&name, uuid, members, Setup::Create(new), false) {
+        if let Err(why) = self.open_pool(&name, uuid, members, Setup::Create(new), Without::Nothing) {
             // Nothing half made: what was written of it before it failed is taken back.
             paths.iter().for_each(|p| drop(wipe(p, uuid)));
             return Err(ApiError::failed("pool.create_failed", format!("making pool {name} failed: {why}")));

@@ -14,7 +14,7 @@ use crate::control::server::own_uid;
 use crate::daemon::discover::{self, Examined, Group, Identity, Look, Search};
 use crate::daemon::events::Severity;
 use crate::daemon::{Daemon, OpenPool, lock, views};
-use crate::pump::Setup;
+use crate::pump::{Setup, Without};
 
 /// How long a member may be in somebody's hands when a pool is opened.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(3);
@@ -137,9 +137,10 @@ impl Daemon {
                 found.missing = missing.len() as u32;
                 let ids: Vec<String> = missing.iter().map(ToString::to_string).collect();
                 notes.push(format!(
-                    "device {} is missing; what is written without it leaves it out of date, and this version cannot \
-                     bring it up to date again",
-                    ids.join(" ")
+                    "device {} is missing; what is written without it is noted, and it is caught up when it is back: \
+                     braid online {} DEVICE",
+                    ids.join(" "),
+                    group.name
                 ));
                 // What was seen of damaged devices may be what is missing here.
                 notes.extend(problems.iter().cloned());
@@ -151,7 +152,8 @@ impl Daemon {
             }
         }
         if open && !request.dry_run && found.state != PoolState::Unavailable {
-            match self.import_group(group, request.rename.as_deref(), request.force) {
+            let without = if request.force { Without::Apart } else { Without::Absent };
+            match self.import_group(group, request.rename.as_deref(), without) {
                 Ok(pool) => {
                     found.imported = true;
                     found.name.clone_from(&pool.name);
@@ -178,7 +180,7 @@ impl Daemon {
     }
 
     /// Claims the members and opens the pool.
-    fn import_group(&self, group: &Group, rename: Option<&str>, degraded: bool) -> Result<Arc<OpenPool>, String> {
+    fn import_group(&self, group: &Group, rename: Option<&str>, without: Without) -> Result<Arc<OpenPool>, String> {
         let name = rename.unwrap_or(&group.name);
         if let Ok(open) = self.pools.get(name) {
             return Err(format!("a pool named {name} is open already ({})", open.uuid));
@@ -202,7 +204,7 @@ impl Daemon {
             superblocks.push(Superblock { name: name.into(), ..*now });
             members.push((*id, Claimed { spec, path, identity, disk: Some(disk), facts }));
         }
-        let pool = self.open_pool(name, group.uuid, members, Setup::Import(superblocks), degraded)?;
+        let pool = self.open_pool(name, group.uuid, members, Setup::Import(superblocks), without)?;
         let message = format!("pool {name} was opened from {}", devices_word(group.members.len()));
         self.events.tell(Severity::Info, Some(name), "pool.opened", message);
         self.restore_shares(&pool);
@@ -230,7 +232,7 @@ impl Daemon {
                 None => Err(format!("none of its devices was found ({})", problems_or(&search, "nothing is there"))),
                 Some(group) => match &group.obstacle {
                     Some(obstacle) => Err(obstacle.clone()),
-                    None => self.import_group(&group, None, false),
+                    None => self.import_group(&group, None, Without::Nothing),
                 },
             };
             match result {
@@ -292,7 +294,7 @@ fn problems_or(search: &Search, otherwise: &str) -> String {
 
 /// Opens a member, and waits a little for whoever has it: the kernel closes the files of a killed process's ring in its
 /// own time, and the daemon that comes after must not miss its pools for that.
-fn claim_member(spec: &DiskSpec, options: OpenOptions) -> Result<(Disk, Facts), OpenError> {
+pub(super) fn claim_member(spec: &DiskSpec, options: OpenOptions) -> Result<(Disk, Facts), OpenError> {
     let since = Instant::now();
     loop {
         match backend::open(spec, options) {

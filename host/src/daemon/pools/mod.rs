@@ -3,6 +3,7 @@
 mod close;
 mod create;
 mod import;
+mod member;
 pub(super) mod plan;
 mod scan;
 
@@ -20,7 +21,7 @@ use super::events::{Narrator, Severity};
 use super::views::{self, About, MemberFacts};
 use super::{Daemon, Members, OpenPool};
 use crate::backend::{Disk, DiskSpec, Facts};
-use crate::pump::{self, PumpHandle, Setup};
+use crate::pump::{self, PumpHandle, Setup, Without};
 
 /// Bytes of a flight record: hours of a light load, minutes of a heavy one.
 const FLIGHT_MAX: u64 = 1 << 30;
@@ -60,7 +61,7 @@ impl Daemon {
         uuid: Uuid,
         members: Vec<(DeviceId, Claimed)>,
         setup: Setup,
-        degraded: bool,
+        without: Without,
     ) -> Result<Arc<OpenPool>, String> {
         let mut facts = BTreeMap::new();
         let mut identities = Vec::new();
@@ -89,7 +90,7 @@ impl Daemon {
             reactor: self.config.reactor,
             memory: self.config.memory,
             boot: self.boot,
-            degraded,
+            without,
             flight: self.flight_of(name),
             on_event: Box::new(move |event| {
                 if let Event::DeviceRemoved { device, .. } = event {
@@ -100,7 +101,9 @@ impl Daemon {
         };
         let pump = PumpHandle::start(options, disks, setup)?;
         for id in pump.missing() {
-            let message = format!("device {id} was not there when the pool was opened");
+            let message = format!(
+                "device {id} was not there when the pool was opened; when it is back: braid online {name} {id}"
+            );
             self.events.tell(Severity::Warning, Some(name), "device.missing", message);
         }
         if pump.forgotten() > 0 {

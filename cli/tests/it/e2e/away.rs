@@ -1,0 +1,69 @@
+//! A member that is taken out of use, comes back and is brought up to date.
+
+use super::{GIB, MIB, stamp};
+use crate::real::Real;
+use braid_host::nbd::client::{Client, Wish};
+use braid_host::nbd::proto::cmd;
+use std::time::{Duration, Instant};
+
+/// Writes a part of the volume, each byte of this generation, and flushes.
+fn write(real: &Real, from: u64, to: u64, generation: u8) {
+    let socket = real.path("v.sock");
+    real.ok(&format!("share tank/v nbd --unix={}", socket.display()));
+    let mut client = Client::connect(&socket, "tank/v", Wish::default()).expect("connect");
+    let mut data = vec![0; MIB as usize];
+    for offset in (from..to).step_by(MIB as usize) {
+        stamp(&mut data, offset, generation);
+        assert_eq!(client.write(0, offset, &data).expect("write").error, 0);
+    }
+    assert_eq!(client.call(cmd::FLUSH, 0, 0, 0).expect("flush").error, 0);
+    client.disconnect().expect("disconnect");
+    real.ok("unshare tank/v");
+}
+
+fn state(real: &Real, device: usize) -> String {
+    real.json("device list")[device - 1]["state"].as_str().expect("a state").into()
+}
+
+fn becomes_online(real: &Real, device: usize) {
+    let begun = Instant::now();
+    while state(real, device) != "ONLINE" {
+        assert!(begun.elapsed() < Duration::from_secs(60), "device {device} is {}", state(real, device));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn what_a_member_missed_is_caught_up_and_the_last_copy_is_never_let_go() {
+    let mut real = Real::start();
+    real.tank("raid1", &[GIB, GIB], 256 * MIB);
+    write(&real, 0, 64 * MIB, 1);
+    assert!(real.ok("offline tank d1.img").contains("out of use"));
+    assert_eq!(state(&real, 2), "MISSING");
+    let run = real.braid("offline tank 1");
+    assert!(run.code != 0 && run.err.contains("no other copy"), "{run:?}");
+    write(&real, 60 * MIB, 70 * MIB, 2);
+    let status = real.ok("status tank");
+    assert!(status.contains("MISSING"), "{status}");
+    // Killed, and opened by somebody who says that all members are there: the one that was away is behind.
+    real.kill();
+    real.restart();
+    assert!(real.ok("online tank 2").contains("device 2"));
+    becomes_online(&real, 2);
+    // The other alone has everything now.
+    real.ok("offline tank 1");
+    let socket = real.path("w.sock");
+    real.ok(&format!("share tank/v nbd --unix={}", socket.display()));
+    let mut client = Client::connect(&socket, "tank/v", Wish::default()).expect("connect");
+    let mut expected = vec![0; MIB as usize];
+    for offset in (0..70 * MIB).step_by(MIB as usize) {
+        stamp(&mut expected, offset, if offset < 60 * MIB { 1 } else { 2 });
+        assert!(client.read(offset, MIB as u32).expect("read").data == expected, "at {offset}");
+    }
+    client.disconnect().expect("disconnect");
+    real.ok("unshare tank/v");
+    real.ok("online tank 1");
+    becomes_online(&real, 1);
+    let run = real.braid("scrub -w tank");
+    assert!(run.code == 0 && run.out.contains("nothing found"), "{run:?}");
+}

@@ -1,0 +1,320 @@
+//! Write intent: where a write may be under way is on stable media before the write begins, so that after a crash only
+//! those regions have to be looked at.
+//!
+//! ```text
+//!              write to a block that was written before
+//!     clean --------------------------------------------> marked: a forced record in the log; the write waits for it
+//!       ^                                                    |
+//!       '----------------------------------------------------'
+//!         a checkpoint whose image leaves it out: idle when the image is taken, flushed before the image counts
+//! ```
+//!
+//! * Only writes over blocks that have their bit count. A first write needs no mark: until its record is in the log nobody
+//!   sees it, and the record comes after the data. A block that was discarded is as good as written until its discard is
+//!   stable.
+//! * Marks go to the log with the group that is next, forced. A mark counts at an opening wherever its block is found, also
+//!   behind a gap: it says "may differ", which is true of everything. So it needs no flush of what is before it.
+//! * A writer who goes on where a marked region ends gets [`AHEAD`] regions at once, and later ones before it needs them:
+//!   a stream pays one log write for 32 MiB and waits for the first only.
+//! * A region is cleaned by a checkpoint and by nothing else. It is made ready when nothing was written for
+//!   [`CLEAN_NS`], so an idle pool becomes clean; when more than three quarters of the limit are marked, the longest idle ones go.
+//!
+//! Pools whose chunks have one copy mark nothing.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use super::data::{edges, envelope, mask_in};
+use super::{Active, Engine};
+use crate::meta::journal::Lsn;
+use crate::meta::record::Record;
+use crate::regions::{self, REGION, Region, touched};
+use crate::request::{Op, RequestError};
+use crate::units::{BLOCK, Instant, UNIT, VolumeId};
+use crate::volume::Entry;
+
+/// Regions that are marked for a writer who goes on: 64 MiB. After a crash that much is read for nothing.
+const AHEAD: u64 = 16;
+/// Idle for so long, a region may be cleaned; an idle pool is.
+const CLEAN_NS: u64 = 5_000_000_000;
+
+#[derive(Default)]
+pub(super) struct Intent {
+    /// For the laboratory: nothing is marked.
+    is_off: bool,
+    marks: BTreeMap<Region, Mark>,
+    /// Marks that some write is under way to.
+    busy: usize,
+    /// Records below hold all marks that were made.
+    marked: Lsn,
+    /// Writes that wait for a mark: until this record is written.
+    waiting: VecDeque<(Lsn, u32)>,
+    /// Writes that wait until fewer are marked.
+    full: Vec<u32>,
+    /// Some are marked no more since they began to wait.
+    pub(super) has_room: bool,
+    /// Blocks that were discarded of units that keep their place, until the record is stable.
+    discarded: BTreeMap<(VolumeId, u64), (u16, Lsn)>,
+    /// The last end of a write that a mark was for, or the last look for regions to clean.
+    last: Instant,
+}
+
+struct Mark {
+    /// Its record.
+    lsn: Lsn,
+    /// Writes under way.
+    writing: u32,
+    last: Instant,
+    /// Marked ahead, and not written yet.
+    is_ahead: bool,
+}
+
+impl Intent {
+    pub(super) fn is_off(&self) -> bool {
+        self.is_off
+    }
+}
+
+impl Engine {
+    /// For the laboratory, which replays systems that keep no such records: no region is ever marked.
+    pub fn set_intent(&mut self, is_on: bool) {
+        self.intent.is_off = !is_on;
+    }
+
+    /// A write may be under way in this unit, or was when the pool stopped: its copies may differ, and be no worse for it.
+    pub(super) fn is_dirty(&self, volume: VolumeId, unit: u64) -> bool {
+        self.pool.intent.contains(regions::of_unit(volume, unit))
+    }
+
+    /// Some log record on its way is a mark, of intent or of what a member missed: it has to be on stable media when it is
+    /// there.
+    pub(super) fn has_marks_under_way(&self) -> bool {
+        self.intent.marked.max(self.commit.failure_lsn) > self.journal.written()
+    }
+
+    /// Marks what a change is about to write over; false when it has to wait, and then it is taken care of.
+    pub(super) fn intend(&mut self, id: u32) -> bool {
+        if self.intent.is_off || !self.pool.has_copies() {
+            return true;
+        }
+        let parts = written_parts(&self.requests[id]);
+        let volume = self.requests[id].request.volume;
+        if !self.requests[id].intends {
+            let writes_over = parts.iter().any(|&(start, end)| self.writes_over(volume, start, end));
+            if !writes_over {
+                return true;
+            }
+            let is_new = |r: &Region| !self.intent.marks.contains_key(r);
+            let new = parts.iter().flat_map(|&(start, end)| touched(volume, start, end)).filter(is_new).count();
+            if new > 0 && self.intent.marks.len() + new > self.pool.properties.dirty_regions && self.may_clean() {
+                self.intent.full.push(id);
+                return false;
+            }
+            self.mark(id, volume, &parts);
+        }
+        let regions = parts.iter().flat_map(|&(start, end)| touched(volume, start, end));
+        let lsn = regions.filter_map(|r| self.intent.marks.get(&r)).map(|mark| mark.lsn).max().unwrap_or(0);
+        if lsn < self.journal.written() {
+            return true;
+        }
+        if self.commit.is_dead() {
+            self.requests[id].error = Some(RequestError::Io);
+            self.reply(id);
+            return false;
+        }
+        self.intent.waiting.push_back((lsn, id));
+        false
+    }
+
+    /// Some block of the range has copies that a reader may see.
+    fn writes_over(&self, volume: VolumeId, start: u64, end: u64) -> bool {
+        (start / UNIT..end.div_ceil(UNIT)).any(|unit| {
+            let entry = self.entry(volume, unit);
+            let discarded = self.intent.discarded.get(&(volume, unit)).map_or(0, |(mask, _)| *mask);
+            (entry.written() | discarded) & mask_in(unit, start, end) != 0
+                && self.pool.chunk(entry.chunk()).is_some_and(|c| c.profile.facts().copies > 1)
+        })
+    }
+
+    /// From now on until it is answered the request writes to these parts.
+    fn mark(&mut self, id: u32, volume: VolumeId, parts: &[(u64, u64); 2]) {
+        self.requests[id].intends = true;
+        for region in parts.iter().flat_map(|&(start, end)| touched(volume, start, end)) {
+            if !self.intent.marks.contains_key(&region) {
+                self.mark_region(region, false);
+                let before = region.1.checked_sub(1).map(|r| (volume, r));
+                if before.is_some_and(|before| self.intent.marks.contains_key(&before)) {
+                    self.mark_ahead(region);
+                }
+            }
+            let Intent { marks, busy, .. } = &mut self.intent;
+            let mark = marks.get_mut(&region).expect("just made");
+            *busy += usize::from(mark.writing == 0);
+            mark.writing += 1;
+            mark.last = self.now;
+            if core::mem::take(&mut mark.is_ahead) && !marks.contains_key(&(volume, region.1 + AHEAD / 2)) {
+                self.mark_ahead(region);
+            }
+        }
+    }
+
+    fn mark_region(&mut self, region: Region, is_ahead: bool) {
+        let at = regions::word_of(region);
+        let bits = 1 << (region.1 % 64);
+        let lsn = self.journal.append(&Record::Intent { volume: at.0, word: at.1, bits });
+        self.intent.marked = lsn + 1;
+        self.pool.intent.insert(region);
+        self.intent.marks.insert(region, Mark { lsn, writing: 0, last: self.now, is_ahead });
+    }
+
+    /// Marks what comes behind a region, as far as there is something and room for it.
+    fn mark_ahead(&mut self, (volume, region): Region) {
+        let end = self.pool.volume(volume).map_or(0, |v| v.size.div_ceil(REGION));
+        for next in region + 1..(region + AHEAD).min(end) {
+            if self.intent.marks.len() >= self.pool.properties.dirty_regions {
+                return;
+            }
+            if !self.intent.marks.contains_key(&(volume, next)) {
+                self.mark_region((volume, next), true);
+            }
+        }
+    }
+
+    /// A change is answered: it writes no more.
+    pub(super) fn stop_writing(&mut self, active: &Active) {
+        if !active.intends {
+            return;
+        }
+        self.intent.last = self.now;
+        for (start, end) in written_parts(active) {
+            for region in touched(active.request.volume, start, end) {
+                // A volume that went took its marks with it.
+                let Some(mark) = self.intent.marks.get_mut(&region) else { continue };
+                mark.writing -= 1;
+                mark.last = self.now;
+                self.intent.busy -= usize::from(mark.writing == 0);
+            }
+        }
+    }
+
+    /// The log says more: writes whose marks are there go on.
+    pub(super) fn marks_written(&mut self) {
+        while let Some(&(lsn, id)) = self.intent.waiting.front()
+            && lsn < self.journal.written()
+        {
+            self.intent.waiting.pop_front();
+            self.start_data(id);
+        }
+    }
+
+    /// Nothing can be marked any more: who waits for that.
+    pub(super) fn give_up_marks(&mut self) -> Vec<u32> {
+        let waiting = core::mem::take(&mut self.intent.waiting).into_iter().map(|(_, id)| id);
+        waiting.chain(core::mem::take(&mut self.intent.full)).collect()
+    }
+
+    /// Blocks were taken off a unit that keeps its place.
+    pub(super) fn note_discarded(&mut self, volume: VolumeId, unit: u64, old: Entry, new: Entry, lsn: Lsn) {
+        let (mask, since) = self.intent.discarded.entry((volume, unit)).or_default();
+        (*mask, *since) = (*mask | old.written() & !new.written(), lsn);
+    }
+
+    // ---- cleaning -------------------------------------------------------------------------------------------------
+
+    /// Regions that are marked and that nothing keeps from being cleaned, at least.
+    fn cleanable(&self) -> usize {
+        self.intent.marks.len().saturating_sub(self.intent.busy + self.resync.regions())
+    }
+
+    /// A checkpoint is under way, or would find something to clean.
+    fn may_clean(&self) -> bool {
+        !self.commit.is_closed() && (self.commit.is_writing_pages() || self.cleanable() > 0)
+    }
+
+    /// When an idle pool wants to become clean.
+    pub(super) fn clean_deadline(&self) -> Option<Instant> {
+        let is_wanted = !self.commit.is_closed() && !self.commit.is_writing_pages() && self.cleanable() > 0;
+        is_wanted.then(|| self.intent.last + CLEAN_NS)
+    }
+
+    /// A checkpoint should clean.
+    pub(super) fn is_cleaning_due(&self) -> bool {
+        let most = self.pool.properties.dirty_regions;
+        let least = if self.intent.full.is_empty() { most / 8 } else { 0 };
+        let presses = !self.intent.full.is_empty() || self.intent.marks.len() > most / 4 * 3;
+        presses && self.cleanable() > least || self.clean_deadline().is_some_and(|at| at <= self.now)
+    }
+
+    /// Leaves out of the image that comes what is idle. What was written there is flushed before the image counts; if it
+    /// never does, the marks of the image before and of the log still stand.
+    pub(super) fn clean_regions(&mut self) {
+        (self.intent.last, self.intent.has_room) = (self.now, true);
+        let stable = self.journal.stable();
+        self.intent.discarded.retain(|_, (_, lsn)| *lsn >= stable);
+        let most = self.pool.properties.dirty_regions;
+        let is_idle = |mark: &Mark| mark.writing == 0;
+        let mut idle: Vec<(Instant, Region)> =
+            self.intent.marks.iter().filter(|(_, mark)| is_idle(mark)).map(|(&r, mark)| (mark.last, r)).collect();
+        idle.retain(|&(_, region)| self.is_settled(region));
+        idle.sort_unstable();
+        let (now, mut left) = (self.now, self.intent.marks.len());
+        for (last, region) in idle {
+            if self.is_closing() || now.since(last) >= CLEAN_NS || left > most / 2 {
+                left -= 1;
+                self.intent.marks.remove(&region);
+                self.pool.intent.remove(region);
+            }
+        }
+    }
+
+    /// Copies are alike where nothing is being written. What else has to be on its way to stable media before a region may
+    /// be called clean has its place here.
+    fn is_settled(&self, region: Region) -> bool {
+        !self.resync.holds(region)
+    }
+
+    /// Who waited for fewer marks looks again.
+    pub(super) fn retry_full(&mut self) {
+        if self.intent.full.is_empty() || !core::mem::take(&mut self.intent.has_room) && self.may_clean() {
+            return;
+        }
+        for id in core::mem::take(&mut self.intent.full) {
+            self.start_data(id);
+        }
+    }
+
+    /// The marks that an opening found.
+    pub(super) fn adopt_marks(&mut self) {
+        let last = self.now;
+        let marks = self.pool.intent.iter().map(|r| (r, Mark { lsn: 0, writing: 0, last, is_ahead: false }));
+        (self.intent.marks, self.intent.last) = (marks.collect(), last);
+    }
+
+    /// A volume goes, and its marks with it.
+    pub(super) fn forget_marks(&mut self, volume: VolumeId) {
+        let gone: Vec<Region> =
+            self.intent.marks.range((volume, 0)..=(volume, u64::MAX)).map(|(&region, _)| region).collect();
+        for region in gone {
+            let mark = self.intent.marks.remove(&region).expect("just seen");
+            self.intent.busy -= usize::from(mark.writing > 0);
+        }
+        self.intent.discarded.retain(|(v, _), _| *v != volume);
+    }
+
+    /// How many regions are marked.
+    pub(super) fn dirty_regions(&self) -> usize {
+        self.intent.marks.len()
+    }
+}
+
+/// What a change writes to: of one that only clears, the blocks at its ends that it covers in part.
+pub(super) fn written_parts(active: &Active) -> [(u64, u64); 2] {
+    let request = &active.request;
+    match request.op {
+        Op::Write { .. } | Op::WriteZeroes { no_hole: true, .. } => [envelope(request), (0, 0)],
+        Op::WriteZeroes { no_hole: false, .. } => {
+            edges(request).map(|block| block.map_or((0, 0), |block| (block, block + BLOCK)))
+        }
+        Op::Discard | Op::Read | Op::Flush => [(0, 0); 2],
+    }
+}

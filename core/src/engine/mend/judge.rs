@@ -1,0 +1,88 @@
+//! Which copy of a block is right, as far as that can be known.
+
+use super::COPIES_MAX;
+
+/// For each copy that was read, the first copy that holds the same bytes.
+pub(in crate::engine) type Groups = [Option<u8>; COPIES_MAX];
+
+/// What is known of a block besides the bytes of its copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Known {
+    /// Nothing: copies are told apart by their number only.
+    Nothing,
+    /// A write may have been under way when the pool stopped, so any copy is as good as any other.
+    Dirty,
+}
+
+/// The judgement on a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::engine) enum Winner {
+    /// What this copy holds is the content.
+    Copy(usize),
+    /// No copy could be read, or copies differ and nothing says which is right.
+    #[default]
+    Nobody,
+}
+
+/// Chooses.
+///
+/// | known | copies that were read | winner |
+/// |---|---|---|
+/// | any | all alike | the first of them |
+/// | dirty | differ | the one with the lowest number, so that a mend that a crash interrupts ends as it began |
+/// | nothing | differ, more than half alike | the first of those |
+/// | nothing | differ otherwise | nobody |
+pub(in crate::engine) fn winner(groups: &Groups, known: Known) -> Winner {
+    let first = groups.iter().position(Option::is_some);
+    match (first, known) {
+        (None, _) => Winner::Nobody,
+        (Some(first), Known::Dirty) => Winner::Copy(first),
+        (Some(_), Known::Nothing) => majority(groups).map_or(Winner::Nobody, |group| Winner::Copy(group.into())),
+    }
+}
+
+/// The group that more than half of the copies that were read are in.
+pub(in crate::engine) fn majority(groups: &Groups) -> Option<u8> {
+    let all = groups.iter().flatten().count();
+    groups.iter().flatten().copied().find(|group| groups.iter().flatten().filter(|g| *g == group).count() * 2 > all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn winners_by_what_the_copies_say() {
+        let groups = |text: &str| -> Groups {
+            let mut groups = [None; COPIES_MAX];
+            for (group, c) in groups.iter_mut().zip(text.chars()) {
+                *group = c.to_digit(10).map(|n| n as u8);
+            }
+            groups
+        };
+        // Copies as groups, - for one that could not be read | nothing is known | dirty.
+        for (text, clean, dirty) in [
+            ("----", None, None),
+            ("0---", Some(0), Some(0)),
+            ("-1--", Some(1), Some(1)),
+            ("00--", Some(0), Some(0)),
+            ("01--", None, Some(0)),
+            ("000-", Some(0), Some(0)),
+            ("010-", Some(0), Some(0)),
+            ("011-", Some(1), Some(0)),
+            ("012-", None, Some(0)),
+            ("-12-", None, Some(1)),
+            ("-11-", Some(1), Some(1)),
+            ("0011", None, Some(0)),
+            ("0111", Some(1), Some(0)),
+            ("0110", None, Some(0)),
+            ("-122", Some(2), Some(1)),
+        ] {
+            let found = [Known::Nothing, Known::Dirty].map(|known| match winner(&groups(text), known) {
+                Winner::Copy(copy) => Some(copy),
+                Winner::Nobody => None,
+            });
+            assert_eq!(found, [clean, dirty], "{text}");
+        }
+    }
+}

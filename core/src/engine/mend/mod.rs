@@ -1,0 +1,520 @@
+//! Mending a unit: all copies of its written blocks are read while nobody can write it, block by block one is chosen,
+//! and written over those that differ or could not be read.
+//!
+//! ```text
+//!   lock --> read every copy --> compare --> choose a winner --> write the others --> tell --> unlock
+//! ```
+//!
+//! | cause | when |
+//! |---|---|
+//! | a scrub | its first look doubts a unit |
+//! | a read | one copy failed it, another served it |
+//! | a catch-up | a member missed writes there |
+//! | a resync | a write may have been under way at a crash |
+//!
+//! Content of a volume is read under the range lock of its unit. What a client waits for is of the classes of clients, the
+//! rest of the asynchronous ones: a writer may wait for the lock, so no class that settings can bring to a stand. Pages of the pool are never written in place, so they need no lock: a look at them counts
+//! when no checkpoint was under way from its beginning to its end, and they are not written here.
+
+pub(super) mod judge;
+pub(super) mod wanted;
+
+use alloc::string::String;
+
+use super::Engine;
+use crate::chunk::Column;
+use crate::profile::slice;
+use crate::queue::{Io, Owner};
+use crate::regions;
+use crate::request::{Copy, DeviceOp, Event, IoError, Output};
+use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, UNIT, VolumeId};
+use judge::{Groups, Known, Winner};
+
+/// Most copies of anything: raid1c4.
+pub(super) const COPIES_MAX: usize = 4;
+/// Tokens of the range lock from here on are those of mends.
+pub(super) const TOKENS: u32 = 1 << 31;
+/// Bit of a question of a mend, among the tags of comparisons.
+pub(super) const TAG: u64 = 1 << 63;
+
+/// Who wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The second look of a scrub, for this piece.
+    Scrub(u32),
+    /// A read that one copy failed.
+    Read,
+    /// A member that missed something.
+    CatchUp,
+    /// Copies that may differ since a crash; urgent when a read waits.
+    Resync { is_urgent: bool },
+}
+
+impl Cause {
+    /// A client may wait for it.
+    fn is_urgent(self) -> bool {
+        matches!(self, Cause::Scrub(_) | Cause::Resync { is_urgent: true })
+    }
+}
+
+/// What to mend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// A unit of a volume, wherever it is.
+    Unit(VolumeId, u64),
+    /// The same, unless it is somewhere else by now.
+    UnitAt(VolumeId, u64, (ChunkId, u32)),
+    /// Pages of the pool: a unit of a system chunk.
+    Pages(ChunkId, u32),
+}
+
+impl Target {
+    fn home(self) -> Option<(VolumeId, u64)> {
+        match self {
+            Target::Unit(volume, unit) | Target::UnitAt(volume, unit, _) => Some((volume, unit)),
+            Target::Pages(..) => None,
+        }
+    }
+}
+
+/// A unit that is being mended.
+pub(super) struct Mend {
+    pub(super) cause: Cause,
+    pub(super) target: Target,
+    epoch: Option<u64>,
+    /// Checkpoints so far, and comings and goings of members, when the look began.
+    checkpoints: u64,
+    moves: u64,
+    pub(super) columns: [Option<Column>; COPIES_MAX],
+    /// First byte within a column.
+    pub(super) offset: u64,
+    scratch: [Option<BufId>; COPIES_MAX],
+    pending: u32,
+    /// Copies that missed something: written and never read, one bit each.
+    stale: u8,
+    /// Blocks to look at.
+    pub(super) mask: u16,
+    /// By copy: blocks that could not be read, blocks whose member is gone.
+    pub(super) bad: [u16; COPIES_MAX],
+    gone: [u16; COPIES_MAX],
+    /// By copy: blocks that differ from another copy.
+    unlike: [[u16; COPIES_MAX]; COPIES_MAX],
+    /// By copy: blocks that are written, and those of them that could not be.
+    rewritten: [u16; COPIES_MAX],
+    failed: [u16; COPIES_MAX],
+    /// Some block has no copy to write over the stale ones.
+    lacks_source: bool,
+    error: Option<IoError>,
+    /// It went to its end: copies are alike, or as good as they get.
+    is_settled: bool,
+}
+
+impl Mend {
+    fn has(&self, copy: usize, block: u64) -> bool {
+        self.scratch[copy].is_some() && (self.bad[copy] | self.gone[copy]) >> block & 1 == 0
+    }
+
+    /// The block was read and is not alike, or could not be read.
+    pub(super) fn doubts(&self, block: u64) -> bool {
+        let groups = self.groups(block);
+        let first = groups.iter().flatten().next();
+        let is_bad = self.bad.iter().any(|bad| bad >> block & 1 == 1);
+        self.mask >> block & 1 == 1 && (is_bad || groups.iter().flatten().any(|g| Some(g) != first))
+    }
+
+    /// For each copy that has the block, the first copy that holds the same.
+    pub(super) fn groups(&self, block: u64) -> Groups {
+        let mut groups = [None; COPIES_MAX];
+        for copy in (0..COPIES_MAX).filter(|&c| self.mask >> block & 1 == 1 && self.has(c, block)) {
+            let same = |&other: &usize| self.has(other, block) && self.unlike[other][copy] >> block & 1 == 0;
+            groups[copy] = Some((0..copy).find(same).unwrap_or(copy) as u8);
+        }
+        groups
+    }
+
+    /// Copies that a winner has to be written over.
+    fn losers(&self, block: u64, winner: usize) -> impl Iterator<Item = usize> {
+        let groups = self.groups(block);
+        let bad = move |copy: &usize| self.bad[*copy] >> block & 1 == 1;
+        (0..COPIES_MAX).filter(move |copy| {
+            self.stale >> copy & 1 == 1 || bad(copy) || groups[*copy].is_some_and(|g| Some(g) != groups[winner])
+        })
+    }
+
+    /// First byte of what it looks at, within the volume or the chunk.
+    pub(super) fn base(&self) -> u64 {
+        match self.target {
+            Target::Unit(_, unit) | Target::UnitAt(_, unit, _) => unit * UNIT,
+            Target::Pages(_, unit) => u64::from(unit) * UNIT,
+        }
+    }
+
+    pub(super) fn volume(&self) -> Option<VolumeId> {
+        self.target.home().map(|(volume, _)| volume)
+    }
+}
+
+impl Engine {
+    /// Begins; [`Engine::mended`] hears of the end.
+    pub(super) fn mend(&mut self, cause: Cause, target: Target) {
+        let id = self.mends.insert(Mend {
+            cause,
+            target,
+            epoch: None,
+            checkpoints: 0,
+            moves: 0,
+            columns: [None; COPIES_MAX],
+            offset: 0,
+            scratch: [None; COPIES_MAX],
+            pending: 0,
+            stale: 0,
+            mask: 0,
+            bad: [0; COPIES_MAX],
+            gone: [0; COPIES_MAX],
+            unlike: [[0; COPIES_MAX]; COPIES_MAX],
+            rewritten: [0; COPIES_MAX],
+            failed: [0; COPIES_MAX],
+            lacks_source: false,
+            error: None,
+            is_settled: false,
+        });
+        match target.home() {
+            Some((volume, unit)) if !self.locks.acquire(volume, unit * UNIT, (unit + 1) * UNIT, TOKENS | id) => {}
+            _ => self.begin_mend(id),
+        }
+    }
+
+    /// The unit is ours.
+    pub(super) fn mend_granted(&mut self, token: u32) {
+        self.begin_mend(token & !TOKENS);
+    }
+
+    /// Where it is, and which of its blocks count. It may have been discarded, and its place be somebody else's.
+    fn locate_target(&self, target: Target) -> (ChunkId, u32, u16) {
+        let of_volume = |volume, unit| {
+            let entry = self.entry(volume, unit);
+            (entry.chunk(), entry.unit(), entry.written())
+        };
+        match target {
+            Target::Unit(volume, unit) => of_volume(volume, unit),
+            Target::UnitAt(volume, unit, place) => {
+                Some(of_volume(volume, unit)).filter(|at| (at.0, at.1) == place).unwrap_or_default()
+            }
+            Target::Pages(chunk, unit) => (chunk, unit, self.commit.pages_of(chunk, unit)),
+        }
+    }
+
+    fn begin_mend(&mut self, id: u32) {
+        let Mend { cause, target, .. } = self.mends[id];
+        let is_wanted = !matches!(cause, Cause::Scrub(_)) || !self.scrub.is_ended();
+        let (chunk, unit, mask) = self.locate_target(target);
+        let Some(c) = self.pool.chunk(chunk).filter(|_| is_wanted && mask != 0) else {
+            // What has no written block has no copies.
+            self.mends[id].is_settled = matches!(target, Target::Unit(..));
+            return self.end_mend(id);
+        };
+        // A unit never crosses a strip.
+        let part = slice(c.profile, c.columns.len(), u64::from(unit) * UNIT, UNIT);
+        let mut columns = [None; COPIES_MAX];
+        for (place, column) in columns.iter_mut().zip(&c.columns[part.first..part.first + part.copies]) {
+            *place = Some(*column);
+        }
+        let (checkpoints, epoch) = (self.counters.checkpoints, self.space.enter());
+        let mend = &mut self.mends[id];
+        (mend.mask, mend.columns, mend.offset) = (mask, columns, part.offset);
+        (mend.checkpoints, mend.moves, mend.epoch) = (checkpoints, self.moves, Some(epoch));
+        let region = target.home().map(|(volume, unit)| regions::of_unit(volume, unit));
+        let is_stale = |c: &Column| region.is_some_and(|region| self.pool.is_stale(c.device, region));
+        let missed = |c: &Option<Column>| c.as_ref().is_some_and(&is_stale);
+        let stale = columns.iter().enumerate().filter(|(_, c)| missed(c)).fold(0, |bits, (i, _)| bits | 1 << i);
+        let there = columns.map(|c| c.filter(|c| self.pool.is_online(c.device) && !is_stale(c)));
+        self.mends[id].stale = stale;
+        for (copy, column) in there.into_iter().enumerate() {
+            let Some(column) = column else { continue };
+            let buf = self.scratch_of(UNIT);
+            self.mends[id].scratch[copy] = Some(buf);
+            // One command on the way out, as neighbours; apart again when it fails, so that each block's error is known.
+            for block in blocks(mask) {
+                self.issue_mend(id, DeviceOp::Read, column, block, buf);
+            }
+        }
+        if self.mends[id].pending == 0 {
+            // Nobody is there to ask, and nobody to tell.
+            let mend = &mut self.mends[id];
+            (mend.lacks_source, mend.is_settled) = (true, cause != Cause::CatchUp);
+            self.end_mend(id);
+        }
+    }
+
+    /// One block of one copy, into or out of this scratch.
+    fn issue_mend(&mut self, id: u32, op: DeviceOp, column: Column, block: u64, buf: BufId) {
+        let mend = &mut self.mends[id];
+        mend.pending += 1;
+        let owner = if mend.cause.is_urgent() { Owner::Mend(id) } else { Owner::Restore(id) };
+        let offset = column.offset + mend.offset + block * BLOCK;
+        let kind = mend.volume().map_or(crate::ChunkType::System, |_| crate::ChunkType::Data);
+        let io = Io::new(owner, op, column.device, offset, BLOCK, self.now);
+        self.issue(Io { buf: range(buf, block * BLOCK, BLOCK), kind, ..io });
+    }
+
+    /// One block of one copy came back, or arrived there.
+    pub(super) fn mend_io_done(&mut self, id: u32, io: &Io, result: Result<(), IoError>) {
+        let mend = &mut self.mends[id];
+        let bit = 1 << (u64::from(io.buf.offset) / BLOCK);
+        if io.op == DeviceOp::Read {
+            let copy = mend.scratch.iter().position(|s| *s == Some(io.buf.buf)).expect("it reads into its own scratch");
+            match result {
+                Ok(()) => {}
+                Err(IoError::Gone) => mend.gone[copy] |= bit,
+                Err(_) => mend.bad[copy] |= bit,
+            }
+        } else if let Err(error) = result {
+            mend.error = Some(error);
+            let here = |c: &Column| c.device == io.device && (io.offset - mend.offset).wrapping_sub(c.offset) < UNIT;
+            let copy =
+                mend.columns.iter().position(|c| c.as_ref().is_some_and(here)).expect("it writes its own copies");
+            mend.failed[copy] |= bit;
+        }
+        mend.pending -= 1;
+        match mend.pending {
+            0 if io.op == DeviceOp::Read => self.compare_mend(id),
+            0 => self.mend_written(id),
+            _ => {}
+        }
+    }
+
+    fn compare_mend(&mut self, id: u32) {
+        let mend = &mut self.mends[id];
+        for block in blocks(mend.mask) {
+            for b in 0..COPIES_MAX {
+                for a in 0..b {
+                    let (Some(one), Some(other)) = (mend.scratch[a], mend.scratch[b]) else { continue };
+                    if !mend.has(a, block) || !mend.has(b, block) {
+                        continue;
+                    }
+                    let tag = TAG | u64::from(id) << 16 | (a as u64) << 12 | (b as u64) << 8 | block;
+                    let (a, b) = (range(one, block * BLOCK, BLOCK), range(other, block * BLOCK, BLOCK));
+                    mend.pending += 1;
+                    self.outputs.push_back(Output::Compare { tag, a, b });
+                }
+            }
+        }
+        if mend.pending == 0 {
+            self.judge_mend(id);
+        }
+    }
+
+    pub(super) fn mend_compared(&mut self, tag: u64, equal: bool) {
+        let (id, block) = (((tag & !TAG) >> 16) as u32, tag & 0xff);
+        let (a, b) = ((tag >> 12 & 0xf) as usize, (tag >> 8 & 0xf) as usize);
+        let mend = &mut self.mends[id];
+        mend.unlike[a][b] |= u16::from(!equal) << block;
+        mend.pending -= 1;
+        if mend.pending == 0 {
+            self.judge_mend(id);
+        }
+    }
+
+    /// All copies are in memory and compared: what has to be written is.
+    fn judge_mend(&mut self, id: u32) {
+        let mend = &self.mends[id];
+        let is_ours = mend.volume().is_some();
+        if let Cause::Scrub(_) = mend.cause {
+            self.scrub_judged(id);
+        }
+        if !is_ours || self.commit.is_opening() {
+            return self.end_mend(id);
+        }
+        self.mends[id].is_settled = true;
+        for block in blocks(self.mends[id].mask) {
+            let mend = &self.mends[id];
+            let (groups, mut losers) = (mend.groups(block), [None; COPIES_MAX]);
+            let winner = match judge::winner(&groups, self.known(mend)) {
+                Winner::Copy(winner) => {
+                    mend.losers(block, winner).for_each(|copy| losers[copy] = mend.columns[copy]);
+                    Some(winner)
+                }
+                // Where nothing says which is right, what missed a write is certainly not.
+                Winner::Nobody => {
+                    let stale = |copy: &usize| mend.stale >> copy & 1 == 1;
+                    (0..COPIES_MAX).filter(stale).for_each(|copy| losers[copy] = mend.columns[copy]);
+                    groups.iter().position(Option::is_some)
+                }
+            };
+            let Some(winner) = winner else {
+                self.mends[id].lacks_source = true;
+                continue;
+            };
+            let buf = mend.scratch[winner].expect("it was read");
+            for (copy, column) in losers.into_iter().enumerate() {
+                let Some(column) = column.filter(|c| self.pool.is_online(c.device)) else { continue };
+                self.mends[id].rewritten[copy] |= 1 << block;
+                self.issue_mend(id, DeviceOp::Write { fua: false }, column, block, buf);
+            }
+        }
+        if self.mends[id].pending == 0 {
+            self.end_mend(id);
+        }
+    }
+
+    /// What is known of the blocks of a unit. Where checksums have a say, they have it here.
+    pub(super) fn known(&self, mend: &Mend) -> Known {
+        match mend.target.home() {
+            Some((volume, unit)) if self.resync.doubts(volume, unit) => Known::Dirty,
+            _ => Known::Nothing,
+        }
+    }
+
+    /// The winners are where they belong: it is counted and told.
+    fn mend_written(&mut self, id: u32) {
+        let mend = &self.mends[id];
+        let (volume, base, offset, cause) = (mend.volume(), mend.base(), mend.offset, mend.cause);
+        let done = |copy: usize| mend.rewritten[copy] & !mend.failed[copy];
+        let copies: [_; COPIES_MAX] = core::array::from_fn(|copy| mend.columns[copy].map(|c| (c, done(copy))));
+        let name = self.volume_name(volume);
+        for (column, mask) in copies.into_iter().flatten().filter(|(_, mask)| *mask != 0) {
+            let device = column.device;
+            if let Some(member) =
+                self.pool.device_mut(device).filter(|_| !matches!(cause, Cause::Resync { .. } | Cause::CatchUp))
+            {
+                member.counters.repaired += u64::from(mask.count_ones());
+            }
+            if matches!(cause, Cause::Scrub(_)) && !self.scrub.is_ended() {
+                self.pool.scrub.repaired = self.pool.scrub.repaired.saturating_add(mask.count_ones().into());
+            }
+            for (first, count) in runs(mask) {
+                let (device_offset, name) = (column.offset + offset + first * BLOCK, name.clone());
+                let (offset, len) = (base + first * BLOCK, count * BLOCK);
+                let event = Event::Repaired { volume, name, offset, len, device, device_offset };
+                match cause {
+                    Cause::Scrub(_) => self.tell_place(event),
+                    Cause::Resync { .. } | Cause::CatchUp => {}
+                    Cause::Read => self.outputs.push_back(Output::Event(event)),
+                }
+            }
+        }
+        self.end_mend(id);
+    }
+
+    /// Gives back memory, space and the lock, and tells who wanted it.
+    fn end_mend(&mut self, id: u32) {
+        let mend = self.mends.remove(id);
+        if let Some(epoch) = mend.epoch {
+            self.space.leave(epoch);
+        }
+        for buf in mend.scratch.into_iter().flatten() {
+            self.outputs.push_back(Output::Copy(Copy::Drop(buf)));
+        }
+        if let Some((volume, unit)) = mend.target.home() {
+            self.unit_mended(&mend, volume, unit);
+            self.unlock(volume, unit * UNIT, (unit + 1) * UNIT, TOKENS | id);
+        }
+        match mend.cause {
+            Cause::Scrub(piece) => self.scrub_mended(piece, &mend),
+            Cause::Read => self.wanted.ended(),
+            Cause::CatchUp => {
+                let (volume, unit) = mend.target.home().expect("units are caught up");
+                self.catch_up_ended(volume, unit);
+            }
+            Cause::Resync { .. } => {
+                let (volume, unit) = mend.target.home().expect("units are resynchronised");
+                self.resync_ended(volume, unit);
+            }
+        }
+    }
+
+    /// What follows from a mend for those who wait for the unit to be as it should; the range lock is still held.
+    fn unit_mended(&mut self, mend: &Mend, volume: VolumeId, unit: u64) {
+        if !mend.is_settled {
+            if mend.cause == Cause::CatchUp {
+                self.stale_unit_failed(volume, unit, None);
+            }
+            return;
+        }
+        let part = (unit * UNIT, (unit + 1) * UNIT);
+        self.note_unflushed(volume, part.0, part.1);
+        let was_dirty = self.known(mend) == Known::Dirty;
+        let error = mend.error.unwrap_or(IoError::Media);
+        let mut failed = None;
+        for (copy, column) in mend.columns.iter().enumerate() {
+            let Some(column) = column else { continue };
+            // What could not be written is behind now, unless it is no worse than it was.
+            let is_worse = mend.failed[copy] != 0 && (was_dirty || mend.stale >> copy & 1 == 1);
+            let is_absent =
+                self.was_away(column.device, mend.moves) && (was_dirty || mend.rewritten.iter().any(|&m| m != 0));
+            if is_worse {
+                self.miss(column.device, volume, part, error);
+                failed = Some(column.device);
+            } else if is_absent {
+                self.miss(column.device, volume, part, IoError::Gone);
+            }
+        }
+        self.unit_settled(volume, unit);
+        match failed {
+            None if !mend.lacks_source => self.stale_unit_done(volume, unit),
+            by => self.stale_unit_failed(volume, unit, by),
+        }
+        // Who came meanwhile has nothing of this.
+        for column in mend.columns.iter().flatten() {
+            if self.was_away(column.device, mend.moves) {
+                self.set_back(column.device, volume, part);
+            }
+        }
+    }
+
+    /// Whether a checkpoint came between a look at pages and its end.
+    pub(super) fn pages_moved(&self, mend: &Mend) -> bool {
+        let is_moving = self.commit.is_writing_pages() || mend.checkpoints != self.counters.checkpoints;
+        mend.volume().is_none() && is_moving
+    }
+
+    pub(super) fn volume_name(&self, volume: Option<VolumeId>) -> String {
+        volume.and_then(|id| self.pool.volume(id)).map(|v| v.name.clone()).unwrap_or_default()
+    }
+}
+
+/// The blocks of a mask.
+fn blocks(mask: u16) -> impl Iterator<Item = u64> {
+    (0..BLOCKS_PER_UNIT).filter(move |block| mask >> block & 1 == 1)
+}
+
+/// Runs of set bits: first and count.
+pub(super) fn runs(mask: u16) -> impl Iterator<Item = (u64, u64)> {
+    let mut rest = u32::from(mask);
+    let mut at = 0;
+    core::iter::from_fn(move || {
+        if rest == 0 {
+            return None;
+        }
+        let skip = rest.trailing_zeros();
+        rest >>= skip;
+        let count = rest.trailing_ones();
+        rest >>= count;
+        let first = at + skip;
+        at = first + count;
+        Some((u64::from(first), u64::from(count)))
+    })
+}
+
+fn range(buf: BufId, offset: u64, len: u64) -> BufRange {
+    BufRange { buf, offset: offset as u32, len: len as u32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_those_of_the_bits() {
+        for mask in 0..=u16::MAX {
+            let mut back = 0u16;
+            let mut end = 0;
+            for (first, count) in runs(mask) {
+                assert!(first > end || end == 0, "{mask:x}: runs never touch");
+                back |= crate::volume::block_mask(first, first + count);
+                end = first + count;
+            }
+            assert_eq!(back, mask);
+        }
+    }
+}

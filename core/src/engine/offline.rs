@@ -1,0 +1,104 @@
+//! Members that come and go at an operator's word.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use super::Engine;
+use super::control::{Due, Outcome};
+use crate::control::{ControlError, Done, ErrorKind};
+use crate::device::DeviceState;
+use crate::meta::Superblock;
+use crate::meta::record::Record;
+use crate::regions::{self, REGION, Region};
+use crate::request::{Event, IoError, Output};
+use crate::units::DeviceId;
+
+impl Engine {
+    /// The host has the member open again. What it missed is noted and is caught up; of one that was given up nothing was
+    /// noted, so it is behind in everything.
+    pub(super) fn online_device(&mut self, id: DeviceId) -> Outcome {
+        let state = self.member(id)?;
+        if state.is_used() {
+            return Ok((Done::Unchanged, Due::Now));
+        }
+        if self.commit.is_dead() {
+            let text = format!("pool {:?} cannot write its records; export and import it", self.pool.name);
+            return Err(ControlError::new(ErrorKind::Io, text));
+        }
+        if state == DeviceState::Failed {
+            self.note_all_stale(id);
+        }
+        let member = self.pool.device_mut(id).expect("just seen");
+        member.become_state(DeviceState::Suspect);
+        self.moves += 1;
+        member.moved = self.moves;
+        (member.faults, member.is_behind) = (0, true);
+        self.journal.append(&Record::Device(member.clone().into()));
+        self.post_views();
+        self.begin_again();
+        self.ask_for_records();
+        Ok((Done::Changed, Due::Checkpoint))
+    }
+
+    /// Whether what a member says of itself belongs to this pool's line: else it was opened without the others meanwhile, and
+    /// holds what none of them knows.
+    pub fn knows(&self, member: &Superblock) -> bool {
+        self.commit.knows(member)
+    }
+
+    /// Takes a member out of use, if everything on it is elsewhere too.
+    pub(super) fn offline_device(&mut self, id: DeviceId) -> Outcome {
+        let state = self.member(id)?;
+        if !state.is_used() {
+            return Ok((Done::Unchanged, Due::Now));
+        }
+        if !self.spares(id) {
+            let text = format!(
+                "pool {:?} holds something that has no other copy on a member that is there than that of device {id}; \
+                 it cannot be taken out of use",
+                self.pool.name
+            );
+            return Err(ControlError::new(ErrorKind::Refused, text));
+        }
+        self.member_went(id, IoError::Gone);
+        Ok((Done::Changed, Due::Stable(self.journal.appended().saturating_sub(1))))
+    }
+
+    fn member(&self, id: DeviceId) -> Result<DeviceState, ControlError> {
+        let missing =
+            || ControlError::new(ErrorKind::NotFound, format!("pool {:?} has no device {id}", self.pool.name));
+        self.pool.device(id).map(|d| d.state).ok_or_else(missing)
+    }
+
+    /// A member is not there any more: what it has of the last writes may be gone with its cache.
+    pub(super) fn member_went(&mut self, device: DeviceId, error: IoError) {
+        let Some(member) = self.pool.device_mut(device).filter(|d| d.state.is_used()) else { return };
+        member.become_state(DeviceState::Missing);
+        self.moves += 1;
+        member.moved = self.moves;
+        self.outputs.push_back(Output::Event(Event::DeviceFailed { device, error }));
+        self.post_views();
+        if self.lose_unflushed(device, error)
+            && let Some(member) = self.pool.device_mut(device)
+        {
+            // All of that is elsewhere: there is nothing left to flush.
+            member.flushed = member.written;
+        }
+    }
+
+    fn note_all_stale(&mut self, device: DeviceId) {
+        let mut all: Vec<Region> = Vec::new();
+        for volume in self.pool.volumes() {
+            let units = volume.map.entries().filter(|(_, entry)| {
+                self.pool.chunk(entry.chunk()).is_some_and(|c| c.columns.iter().any(|column| column.device == device))
+            });
+            for region in units.map(|(unit, _)| regions::of_unit(volume.id, unit)) {
+                if all.last() != Some(&region) {
+                    all.push(region);
+                }
+            }
+        }
+        debug_assert!(all.iter().all(|(_, region)| region.checked_mul(REGION).is_some()));
+        self.note_stale(device, &all);
+    }
+}

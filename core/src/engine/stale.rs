@@ -1,0 +1,431 @@
+//! What members missed: regions where a member's copy is not what it should be, and how it is brought up to date.
+//!
+//! ```text
+//!                a write, or a flush, did not arrive                  the member is there
+//!     up to date -----------------------------------> stale -----------------------------> units are mended, one by one
+//!         ^                durable before the answer                                             |
+//!         '--------------------------------------------------------------------------------------'
+//!            a checkpoint whose image says so: what was written over the member is flushed before the image counts
+//! ```
+//!
+//! A stale copy is written like the others, never read and never a source. Only what another good copy stands in for
+//! becomes stale: the last good copy of anything stays what it is, and who needed the write hears of the error.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use super::Engine;
+use super::mend::{Cause, Target};
+use crate::chunk::Column;
+use crate::device::{DeviceState, FAULTS_MAX};
+use crate::meta::record::Record;
+use crate::profile::slice;
+use crate::regions::{self, REGION, Region, Regions, UNITS, touched};
+use crate::report::StaleReport;
+use crate::request::{Event, IoError, Output};
+use crate::units::{DeviceId, Instant, UNIT, VolumeId};
+
+/// Units under way at once.
+const ACTIVE_MAX: usize = 8;
+/// Units that one turn looks at.
+const TURN: u32 = 4096;
+/// So many regions are told to the disks at once, so that reads have more copies before all is done.
+const BATCH: usize = 256;
+/// After an error of the member that is caught up; the next errors wait so many times longer.
+const PAUSE_NS: u64 = 1_000_000_000;
+
+#[derive(Default)]
+pub(super) struct Stale {
+    /// Units to mend, one bit each, of regions that some member that is there missed.
+    left: BTreeMap<Region, u64>,
+    active: BTreeSet<(VolumeId, u64)>,
+    /// Mended to the end; the next checkpoint says so.
+    caught_up: BTreeSet<(DeviceId, Region)>,
+    /// Regions where something failed: not before somebody is asked again.
+    failed: BTreeSet<Region>,
+    /// A member lacks some of the pool's own records: the next checkpoint writes all of them.
+    records_due: bool,
+    /// When what failed is tried again.
+    retry_at: Option<Instant>,
+    /// Regions that were written since a flush began, newest last, and the number of that flush.
+    unflushed: VecDeque<(u64, Regions)>,
+    flushes: u64,
+    /// Units mended since the pool was opened.
+    mended: u64,
+}
+
+impl Engine {
+    // ---- what is stale --------------------------------------------------------------------------------------------
+
+    /// Reads of one piece stay within a region where copies of one may be stale and of the next not.
+    pub(super) fn read_until(&self, at: u64, end: u64) -> u64 {
+        if self.pool.stale.is_empty() { end } else { end.min((at / REGION + 1) * REGION) }
+    }
+
+    /// Copies that must not be read: one bit each.
+    pub(super) fn barred(&self, volume: VolumeId, at: u64, columns: &[Column]) -> u8 {
+        if self.pool.stale.is_empty() {
+            return 0;
+        }
+        let is_stale = |c: &Column| self.pool.is_stale(c.device, (volume, at / REGION));
+        columns.iter().enumerate().filter(|(_, c)| is_stale(c)).fold(0, |bits, (i, _)| bits | 1 << i)
+    }
+
+    /// The copies of a unit.
+    fn columns_of(&self, volume: VolumeId, unit: u64) -> &[Column] {
+        let entry = self.entry(volume, unit);
+        let Some(c) = self.pool.chunk(entry.chunk()).filter(|_| entry.is_mapped()) else { return &[] };
+        let part = slice(c.profile, c.columns.len(), u64::from(entry.unit()) * UNIT, UNIT);
+        &c.columns[part.first..part.first + part.copies]
+    }
+
+    /// Whether all that a member has of a region is good on another one that is there.
+    fn spares_region(&self, device: DeviceId, region: Region) -> bool {
+        let good =
+            |c: &Column| c.device != device && self.pool.is_online(c.device) && !self.pool.is_stale(c.device, region);
+        (region.1 * UNITS..(region.1 + 1) * UNITS).all(|unit| {
+            let columns = self.columns_of(region.0, unit);
+            columns.iter().all(|c| c.device != device) || columns.iter().any(good)
+        })
+    }
+
+    /// A member missed something of this part of a volume. True: that is noted, and no write is answered before the note
+    /// is durable. False: nothing else has all of it, so nothing changes.
+    pub(super) fn miss(
+        &mut self,
+        device: DeviceId,
+        volume: VolumeId,
+        (start, end): (u64, u64),
+        error: IoError,
+    ) -> bool {
+        if self.intent.is_off() {
+            return self.set_aside(device, error);
+        }
+        if self.pool.device(device).is_none_or(|d| d.state == DeviceState::Failed) {
+            return true;
+        }
+        let new: Vec<Region> = touched(volume, start, end).filter(|&r| !self.pool.is_stale(device, r)).collect();
+        if !new.iter().all(|&region| self.spares_region(device, region)) {
+            return false;
+        }
+        self.note_stale(device, &new);
+        self.set_back(device, volume, (start, end));
+        self.suspect(device, error);
+        true
+    }
+
+    /// What was caught up of these units is not any more. Who is not there is not waited for.
+    pub(super) fn set_back(&mut self, device: DeviceId, volume: VolumeId, (start, end): (u64, u64)) {
+        for region in touched(volume, start, end) {
+            self.stale.caught_up.remove(&(device, region));
+            if let Some(bits) = self.stale.left.get_mut(&region).filter(|_| self.pool.is_online(device)) {
+                *bits = u64::MAX;
+            }
+        }
+    }
+
+    pub(super) fn note_stale(&mut self, device: DeviceId, new: &[Region]) {
+        let mut words = BTreeSet::new();
+        let set = self.pool.stale.entry(device).or_default();
+        for &region in new {
+            set.insert(region);
+            words.insert(regions::word_of(region));
+        }
+        for (volume, word) in words {
+            let bits = self.pool.stale[&device].word((volume, word));
+            let lsn = self.journal.append(&Record::Stale { device, volume, word, bits });
+            self.commit.failure_lsn = lsn + 1;
+        }
+        if self.pool.stale[&device].is_empty() {
+            self.pool.stale.remove(&device);
+        }
+    }
+
+    /// A member that answers did not do what it was asked; often enough, and it is not asked any more.
+    pub(super) fn suspect(&mut self, device: DeviceId, error: IoError) {
+        let Some(member) = self.pool.device_mut(device) else { return };
+        if error != IoError::Gone {
+            member.faults += 1;
+        }
+        let is_too_much = member.faults > FAULTS_MAX;
+        if member.state == DeviceState::Online {
+            member.become_state(DeviceState::Suspect);
+            self.outputs.push_back(Output::Event(Event::DeviceSuspect { device, error }));
+            self.post_views();
+        }
+        if is_too_much && self.spares(device) {
+            self.fail_device(device, error);
+        }
+    }
+
+    /// What a member got since the last flush may be gone with its cache.
+    pub(super) fn lose_unflushed(&mut self, device: DeviceId, error: IoError) -> bool {
+        if self.intent.is_off() || !self.spares_system(device) {
+            return false;
+        }
+        let mut all = Regions::default();
+        self.stale.unflushed.iter().flat_map(|(_, regions)| regions.iter()).for_each(|r| {
+            all.insert(r);
+        });
+        let is_on = |&(volume, region): &Region| {
+            (region * UNITS..(region + 1) * UNITS)
+                .any(|unit| self.columns_of(volume, unit).iter().any(|c| c.device == device))
+        };
+        let (spared, needed): (Vec<Region>, Vec<Region>) = all
+            .iter()
+            .filter(|&r| !self.pool.is_stale(device, r) && is_on(&r))
+            .partition(|&r| self.spares_region(device, r));
+        self.note_stale(device, &spared);
+        for &(volume, region) in &spared {
+            self.set_back(device, volume, (region * REGION, (region + 1) * REGION));
+        }
+        self.suspect(device, error);
+        needed.is_empty()
+    }
+
+    /// A member that is there lacks some of the pool's own records. Until it has them all its superblock stays what it is,
+    /// so that the next opening knows.
+    pub(super) fn lacks_records(&mut self, device: DeviceId, error: IoError) {
+        self.suspect(device, error);
+        let Some(member) = self.pool.device_mut(device) else { return };
+        member.is_behind = true;
+        let faults = member.faults;
+        if faults <= FAULTS_MAX && self.pool.is_online(device) {
+            let at = self.now + PAUSE_NS * u64::from(faults);
+            self.stale.retry_at = Some(self.stale.retry_at.map_or(at, |before| before.min(at)));
+        }
+    }
+
+    /// A member came: what is under way for others it needs from the beginning.
+    pub(super) fn begin_again(&mut self) {
+        self.stale.left.values_mut().for_each(|bits| *bits = u64::MAX);
+    }
+
+    /// The next checkpoint comes at once and writes everything.
+    pub(super) fn ask_for_records(&mut self) {
+        self.stale.records_due = true;
+        self.stale.failed.clear();
+    }
+
+    /// A checkpoint begins: whoever lacks records gets them all.
+    pub(super) fn hand_out_records(&mut self) {
+        self.stale.records_due = false;
+        let online = |d: &&crate::device::Device| d.is_behind && self.pool.is_online(d.id);
+        let behind: Vec<DeviceId> = self.pool.devices().filter(online).map(|d| d.id).collect();
+        for &device in &behind {
+            self.pool.device_mut(device).expect("just seen").is_behind = false;
+        }
+        if !behind.is_empty() {
+            self.pool.volumes_mut().for_each(|volume| volume.map.touch_tables());
+        }
+    }
+
+    /// Members that are not there missed this change, also when theirs was done before they went: nothing has flushed it. And
+    /// so did those that came or went since it began, when `moves` were counted: they were passed by, or lost it with their
+    /// cache.
+    pub(super) fn pass_by_absent(&mut self, volume: VolumeId, start: u64, end: u64, moves: u64) -> bool {
+        if self.absent == 0 && self.moves == moves {
+            return true;
+        }
+        let mut all = true;
+        for unit in start / UNIT..end.div_ceil(UNIT) {
+            let region = regions::of_unit(volume, unit);
+            let part = (unit * UNIT, (unit + 1) * UNIT);
+            let missed = |c: &&Column| self.was_away(c.device, moves);
+            let missed: Vec<DeviceId> = self.columns_of(volume, unit).iter().filter(missed).map(|c| c.device).collect();
+            for device in missed {
+                match self.pool.is_stale(device, region) {
+                    // It may have caught up with what came before.
+                    true => self.set_back(device, volume, part),
+                    false => all &= self.miss(device, volume, part, IoError::Gone),
+                }
+            }
+        }
+        all
+    }
+
+    /// Whether a member was not there at some time since so many comings and goings.
+    pub(super) fn was_away(&self, device: DeviceId, moves: u64) -> bool {
+        !self.pool.is_online(device) || self.pool.device(device).is_some_and(|d| d.moved > moves)
+    }
+
+    // ---- what no flush covers -------------------------------------------------------------------------------------
+
+    /// A change wrote to its range.
+    pub(super) fn note_unflushed(&mut self, volume: VolumeId, start: u64, end: u64) {
+        if self.intent.is_off() {
+            return;
+        }
+        let flushes = self.stale.flushes;
+        if self.stale.unflushed.back().is_none_or(|(flush, _)| *flush != flushes) {
+            self.stale.unflushed.push_back((flushes, Regions::default()));
+        }
+        let (_, regions) = self.stale.unflushed.back_mut().expect("just made");
+        for region in touched(volume, start, end) {
+            regions.insert(region);
+        }
+    }
+
+    /// A flush of all members begins: its number.
+    pub(super) fn flush_begins(&mut self) -> u64 {
+        self.stale.flushes += 1;
+        self.stale.flushes
+    }
+
+    /// It is done on all members that count.
+    pub(super) fn flush_ended(&mut self, number: u64) {
+        while self.stale.unflushed.front().is_some_and(|(flush, _)| *flush < number) {
+            self.stale.unflushed.pop_front();
+        }
+    }
+
+    // ---- catching up ----------------------------------------------------------------------------------------------
+
+    /// Goes on bringing members up to date; says whether there was something to do.
+    pub(super) fn catch_up_turn(&mut self) -> bool {
+        if self.commit.is_closed() || self.is_closing() {
+            return false;
+        }
+        if self.stale.retry_at.is_some_and(|at| at <= self.now) {
+            self.stale.retry_at = None;
+            self.stale.failed.clear();
+            self.stale.records_due = self.pool.devices().any(|d| d.is_behind && self.pool.is_online(d.id));
+        }
+        if self.pool.stale.is_empty() {
+            return false;
+        }
+        if self.stale.left.is_empty() && self.stale.active.is_empty() {
+            self.find_stale();
+        }
+        let mut any = false;
+        for _ in 0..TURN {
+            if self.stale.active.len() >= ACTIVE_MAX {
+                break;
+            }
+            let Some((volume, unit)) = self.next_stale() else { break };
+            any = true;
+            let region = regions::of_unit(volume, unit);
+            let is_missed = |c: &Column| self.pool.is_online(c.device) && self.pool.is_stale(c.device, region);
+            let has_content = self.entry(volume, unit).written() != 0;
+            if has_content && self.columns_of(volume, unit).iter().any(is_missed) {
+                self.stale.active.insert((volume, unit));
+                self.mend(Cause::CatchUp, Target::Unit(volume, unit));
+            } else {
+                self.stale_unit_done(volume, unit);
+            }
+        }
+        any
+    }
+
+    fn find_stale(&mut self) {
+        let Engine { pool, stale, .. } = self;
+        for (&device, regions) in pool.stale.iter().filter(|(device, _)| pool.is_online(**device)) {
+            let is_open = |r: &Region| !stale.failed.contains(r) && !stale.caught_up.contains(&(device, *r));
+            let open: Vec<Region> = regions.iter().filter(is_open).take(BATCH).collect();
+            stale.left.extend(open.into_iter().map(|region| (region, u64::MAX)));
+        }
+    }
+
+    fn next_stale(&self) -> Option<(VolumeId, u64)> {
+        let units = self.stale.left.iter().flat_map(|(&(volume, region), &bits)| {
+            let set = (0..UNITS).filter(move |bit| bits >> bit & 1 == 1);
+            set.map(move |bit| (volume, region * UNITS + bit))
+        });
+        units.into_iter().find(|unit| !self.stale.active.contains(unit))
+    }
+
+    /// All members that are there have what a unit should be.
+    pub(super) fn stale_unit_done(&mut self, volume: VolumeId, unit: u64) {
+        let region = regions::of_unit(volume, unit);
+        let Some(bits) = self.stale.left.get_mut(&region) else { return };
+        *bits &= !(1 << (unit % UNITS));
+        if *bits != 0 {
+            return;
+        }
+        self.stale.left.remove(&region);
+        let Engine { pool, stale, .. } = self;
+        let done = pool.stale.iter().filter(|(device, set)| pool.is_online(**device) && set.contains(region));
+        stale.caught_up.extend(done.map(|(&device, _)| (device, region)));
+    }
+
+    /// A unit could not be made good on some member: its region waits.
+    pub(super) fn stale_unit_failed(&mut self, volume: VolumeId, unit: u64, by: Option<DeviceId>) {
+        let region = regions::of_unit(volume, unit);
+        self.stale.left.remove(&region);
+        self.stale.failed.insert(region);
+        // Where no source can be read, asking again helps nobody.
+        let faults = by.and_then(|device| self.pool.device(device)).map_or(0, |d| d.faults);
+        if (1..=FAULTS_MAX).contains(&faults) {
+            self.stale.retry_at = Some(self.now + PAUSE_NS * u64::from(faults));
+        }
+    }
+
+    pub(super) fn catch_up_ended(&mut self, volume: VolumeId, unit: u64) {
+        self.stale.active.remove(&(volume, unit));
+        self.stale.mended += 1;
+    }
+
+    /// When something that failed is tried again.
+    pub(super) fn catch_up_deadline(&self) -> Option<Instant> {
+        self.stale.retry_at.filter(|_| !self.commit.is_closed() && !self.is_closing())
+    }
+
+    /// A checkpoint should say what was caught up.
+    pub(super) fn is_catching_up_due(&self) -> bool {
+        let all = self.stale.left.is_empty() && self.stale.active.is_empty();
+        self.stale.records_due || !self.stale.caught_up.is_empty() && (all || self.stale.caught_up.len() >= BATCH)
+    }
+
+    /// Leaves out of the image that comes what was caught up; whoever missed nothing more is in full use again.
+    pub(super) fn clear_caught_up(&mut self) {
+        for (device, region) in core::mem::take(&mut self.stale.caught_up) {
+            if let Some(set) = self.pool.stale.get_mut(&device) {
+                set.remove(region);
+                if set.is_empty() {
+                    self.pool.stale.remove(&device);
+                }
+            }
+        }
+        let suspects: Vec<DeviceId> =
+            self.pool.devices().filter(|d| d.state == DeviceState::Suspect).map(|d| d.id).collect();
+        for device in suspects {
+            let is_whole = !self.pool.stale.contains_key(&device);
+            let Some(member) = self.pool.device_mut(device).filter(|d| is_whole && !d.is_behind) else { continue };
+            member.become_state(DeviceState::Online);
+            member.faults = 0;
+            self.outputs.push_back(Output::Event(Event::DeviceOnline { device }));
+            self.post_views();
+        }
+    }
+
+    /// What the run before wrote and nothing flushed: where it was writing, and where it placed units. A member that is not
+    /// there is behind in all of that, and so is one that goes before the first flush.
+    pub(super) fn adopt_unflushed(&mut self, mut unflushed: Regions) {
+        if self.intent.is_off() {
+            return;
+        }
+        unflushed.extend(self.pool.intent.iter());
+        unflushed.retain(|(volume, _)| self.pool.volume(volume).is_some());
+        let missing = |d: &&crate::device::Device| d.state == DeviceState::Missing;
+        let absent: Vec<DeviceId> = self.pool.devices().filter(missing).map(|d| d.id).collect();
+        for device in absent {
+            for (volume, region) in unflushed.iter() {
+                self.miss(device, volume, (region * REGION, (region + 1) * REGION), IoError::Gone);
+            }
+        }
+        self.stale.unflushed.push_back((self.stale.flushes, unflushed));
+    }
+
+    /// A volume goes.
+    pub(super) fn forget_stale(&mut self, volume: VolumeId) {
+        self.stale.left.retain(|(v, _), _| *v != volume);
+        self.stale.failed.retain(|(v, _)| *v != volume);
+        self.stale.caught_up.retain(|(_, (v, _))| *v != volume);
+    }
+
+    pub(super) fn stale_report(&self, device: DeviceId) -> StaleReport {
+        let regions = self.pool.stale.get(&device).map_or(0, Regions::len) as u64;
+        let caught_up = self.stale.caught_up.iter().filter(|(d, _)| *d == device).count() as u64;
+        StaleReport { regions: regions - caught_up.min(regions), units_done: self.stale.mended }
+    }
+}

@@ -1,0 +1,132 @@
+//! Members that come and go while their pool is open.
+
+use std::path::{Path, PathBuf};
+
+use braid_core::control::{Command, Done};
+use braid_core::report::DeviceReport;
+
+use super::import::claim_member;
+use crate::backend::{Disk, DiskSpec, OpenOptions};
+use crate::control::api::*;
+use crate::daemon::discover::{self, Look};
+use crate::daemon::events::Severity;
+use crate::daemon::{Daemon, OpenPool, lock};
+
+impl Daemon {
+    /// Finds the member again and has it caught up.
+    pub(in crate::daemon) fn online_device(&self, request: &OnlineDevice) -> Result<Change, ApiError> {
+        let _opening = lock(&self.opening);
+        let pool = self.pools.get(&request.pool)?;
+        let device = member(&pool, &request.device)?;
+        if device.state.is_used() {
+            return Ok(Change::unchanged(format!(
+                "device {} of pool {} is {}",
+                device.id,
+                pool.name,
+                device.state.name()
+            )));
+        }
+        let id = device.id;
+        // The kernel may still hold the file of a disk that went, and our own lock with it.
+        pool.ask(|pump| pump.let_go(id))?;
+        let (disk, path) = self.find_member(&pool, &device, request)?;
+        let done = pool.ask(|pump| pump.online(id, disk))?;
+        let what = format!("device {id} of pool {}, at {path}: what it missed is caught up", pool.name);
+        self.events.tell(Severity::Info, Some(&pool.name), "device.online", what.clone());
+        Ok(Change { changed: done != Done::Unchanged, what, ..Change::default() })
+    }
+
+    /// Takes a member out of use, and closes it.
+    pub(in crate::daemon) fn offline_device(&self, request: &OfflineDevice) -> Result<Change, ApiError> {
+        let pool = self.pools.get(&request.pool)?;
+        let id = member(&pool, &request.device)?.id;
+        let done = pool.ask(|pump| pump.control(Command::OfflineDevice { device: id }))?;
+        pool.ask(|pump| pump.let_go(id))?;
+        let what = format!("device {id} of pool {} out of use", pool.name);
+        let notes =
+            vec![format!("what is written without it is noted; to use it again: braid online {} {id}", pool.name)];
+        Ok(Change { changed: done != Done::Unchanged, what, notes, ..Change::default() })
+    }
+
+    /// The disk with this member's superblock: where it was said to be, where it was, or wherever it is now.
+    fn find_member(
+        &self,
+        pool: &OpenPool,
+        device: &DeviceReport,
+        request: &OnlineDevice,
+    ) -> Result<(Disk, String), ApiError> {
+        let known = pool.about().members.get(&device.id).map(|facts| facts.path.clone());
+        let mut places: Vec<PathBuf> = Vec::new();
+        places.extend(request.path.as_ref().map(PathBuf::from));
+        if places.is_empty() {
+            places.extend(known.into_iter().chain([device.path.clone()]).map(PathBuf::from));
+            places.extend(discover::block_devices());
+        }
+        let mut why = Vec::new();
+        for place in places {
+            match self.claim_returning(pool, device, &place) {
+                Ok(Some(disk)) => return Ok((disk, place.display().to_string())),
+                Ok(None) => {}
+                Err(reason) => why.push(reason),
+            }
+        }
+        why.dedup();
+        let message = format!(
+            "device {} of pool {} ({}) was not found{}",
+            device.id,
+            pool.name,
+            device.uuid,
+            why.first().map_or(String::new(), |why| format!(": {why}"))
+        );
+        Err(ApiError::failed("device.not_found", message)
+            .hint(format!("connect it, or say where it is: braid online {} {} PATH", pool.name, device.id)))
+    }
+
+    /// Opens a place if the member is there; nothing when something else is.
+    fn claim_returning(&self, pool: &OpenPool, device: &DeviceReport, place: &Path) -> Result<Option<Disk>, String> {
+        let spec = DiskSpec::of_member(place);
+        let options = OpenOptions { direct: self.config.direct, ..OpenOptions::default() };
+        let is_it = |disk: &Disk| match discover::look(disk, &place.display().to_string()) {
+            Look::Member(found, _) if (found.pool, found.device_uuid) == (pool.uuid, device.uuid) => Some(found),
+            _ => None,
+        };
+        // Looked at first: disks of others are not to be claimed, not even for a moment.
+        if let Some(path) = spec.path() {
+            let (disk, _) = discover::open_to_look(path).map_err(|e| discover::with_source(&e))?;
+            if is_it(&disk).is_none() {
+                return Ok(None);
+            }
+        }
+        let (disk, _) = claim_member(&spec, options).map_err(|e| discover::with_source(&e))?;
+        let Some(found) = is_it(&disk) else { return Ok(None) };
+        let is_ours = pool.ask(move |pump| pump.with_engine(move |engine| engine.knows(&found)));
+        match is_ours {
+            Ok(true) => Ok(Some(disk)),
+            Ok(false) => Err(format!(
+                "{} was opened without the others and went its own way; import it alone and copy what you need",
+                place.display()
+            )),
+            Err(error) => Err(error.message),
+        }
+    }
+}
+
+/// The member that a word means: id, path, last part of the path, or uuid.
+fn member(pool: &OpenPool, word: &str) -> Result<DeviceReport, ApiError> {
+    let (report, about) = (pool.report()?, pool.about());
+    let is_meant = |d: &DeviceReport| {
+        let known = about.members.get(&d.id).map(|facts| facts.path.as_str());
+        let names = [Some(d.path.as_str()), known].into_iter().flatten();
+        let mut paths = names.flat_map(|path| [Some(path), Path::new(path).file_name().and_then(|name| name.to_str())]);
+        word.parse() == Ok(d.id.0) || d.uuid.to_string() == word || paths.any(|name| name == Some(word))
+    };
+    let mut meant = report.devices.into_iter().filter(is_meant);
+    match (meant.next(), meant.next()) {
+        (Some(one), None) => Ok(one),
+        (Some(one), Some(other)) => Err(ApiError::usage(
+            "device.ambiguous",
+            format!("{word} may be device {} or {} of pool {}", one.id, other.id, pool.name),
+        )),
+        (None, _) => Err(ApiError::not_found("device.not_found", format!("pool {} has no device {word}", pool.name))),
+    }
+}

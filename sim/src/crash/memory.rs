@@ -1,0 +1,112 @@
+//! Buffers of a look, and what the engine writes while it lasts: over the disks of the moment, which stay as they are.
+
+use std::collections::BTreeMap;
+
+use braid_core::request::{Copy, DeviceOp, Dispatch, Segment};
+use braid_core::units::{BLOCK, BufId, BufRange};
+use braid_core::{Engine, units::DeviceId};
+
+use super::moment::Moment;
+use crate::disk::{SECTOR, SECTORS};
+
+/// Stamps of the sectors of a block.
+pub(crate) type Stamps = [u64; SECTORS];
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Memory {
+    /// Buffers of reads, by number; they are kept from look to look.
+    reads: Vec<Vec<u64>>,
+    scratch: BTreeMap<u32, Vec<u64>>,
+    /// By disk and block: what was written since the cut.
+    written: BTreeMap<(usize, u64), Stamps>,
+}
+
+impl Memory {
+    /// Nothing is written, and there are so many buffers of so many bytes.
+    pub(crate) fn begin(&mut self, buffers: usize, len: u64) {
+        self.scratch.clear();
+        self.written.clear();
+        while self.reads.len() < buffers {
+            self.reads.push(vec![0; (len / SECTOR) as usize]);
+        }
+    }
+
+    /// A block of a buffer of a read.
+    pub(crate) fn read(&self, buffer: usize, block: u64) -> &[u64] {
+        &self.reads[buffer][block as usize * SECTORS..][..SECTORS]
+    }
+
+    /// A block of a disk as it is by now.
+    pub(crate) fn on_disk(&self, state: &Moment<'_>, device: DeviceId, block: u64) -> Stamps {
+        let disk = device.index() - 1;
+        self.written.get(&(disk, block)).copied().unwrap_or_else(|| {
+            let block = state.block(state.disks[disk][block as usize]);
+            std::array::from_fn(|sector| block.stamp(sector))
+        })
+    }
+
+    /// What the engine asks of memory.
+    pub(crate) fn copy(&mut self, copy: Copy) {
+        match copy {
+            Copy::Zero(range) => self.range(range).fill(0),
+            Copy::Move { from, to } => {
+                let from = self.range(from).to_vec();
+                self.range(to).copy_from_slice(&from);
+            }
+            Copy::Scratch { buf, len } => {
+                self.scratch.insert(buf.0, vec![0; (u64::from(len) / SECTOR) as usize]);
+            }
+            Copy::Drop(buf) => {
+                self.scratch.remove(&buf.0);
+            }
+        }
+    }
+
+    /// Whether two ranges hold the same.
+    pub(crate) fn equal(&mut self, a: BufRange, b: BufRange) -> bool {
+        let a = self.range(a).to_vec();
+        a == self.range(b)
+    }
+
+    /// Does what a command asks of payload. Records that are written are let go: nobody reads them while the pool is open.
+    pub(crate) fn done(&mut self, engine: &Engine, state: &Moment<'_>, dispatch: Dispatch) {
+        let mut at = dispatch.offset / BLOCK;
+        for segment in engine.segments(dispatch.id) {
+            let range = match segment {
+                Segment::Payload(range) => range,
+                Segment::Record(bytes) => {
+                    at += bytes.len() as u64 / BLOCK;
+                    continue;
+                }
+                Segment::Gap(len) => {
+                    at += len / BLOCK;
+                    continue;
+                }
+            };
+            for i in 0..u64::from(range.len) / BLOCK {
+                let part = BufRange { offset: range.offset + (i * BLOCK) as u32, len: BLOCK as u32, ..range };
+                match dispatch.op {
+                    DeviceOp::Read => {
+                        let stamps = self.on_disk(state, dispatch.device, at);
+                        self.range(part).copy_from_slice(&stamps);
+                    }
+                    _ => {
+                        let stamps = self.range(part).try_into().expect("a block");
+                        self.written.insert((dispatch.device.index() - 1, at), stamps);
+                    }
+                }
+                at += 1;
+            }
+        }
+    }
+
+    fn range(&mut self, BufRange { buf: BufId(buf), offset, len }: BufRange) -> &mut [u64] {
+        let (from, len) = ((u64::from(offset) / SECTOR) as usize, (u64::from(len) / SECTOR) as usize);
+        let stamps = match self.scratch.get_mut(&buf) {
+            Some(scratch) => scratch,
+            None => &mut self.reads[buf as usize],
+        };
+        &mut stamps[from..from + len]
+    }
+}

@@ -1,0 +1,91 @@
+//! Reads that found trouble: the copy is written anew behind them.
+
+use braid_core::Profile;
+use braid_core::request::{Event, Op};
+use braid_core::units::{BLOCK, DeviceId, MIB, VolumeId};
+use braid_sim::World;
+use braid_sim::fault::{Fault, Trouble};
+
+use crate::scrub::{WRITE, fill, pool};
+
+fn repaired(world: &World, device: DeviceId) -> u64 {
+    world.engine().report().devices[device.index() - 1].io.repaired
+}
+
+/// One copy of the first 16 blocks of the volume cannot be read.
+fn spoilt(profile: Profile, devices: usize) -> (World, VolumeId, DeviceId) {
+    let (mut world, v) = pool(devices, profile, Profile::Raid1.min(profile));
+    fill(&mut world, v);
+    world.run_until_quiet();
+    let (device, from) = world.places(v, 0)[0];
+    world.faults.0.push(Fault { device: device.0, trouble: Trouble::Latent { since: 0, from, to: from + 16 * BLOCK } });
+    (world, v, device)
+}
+
+#[test]
+fn a_copy_that_a_read_found_bad_is_written_anew() {
+    for (profile, devices) in [(Profile::Raid1, 2), (Profile::Raid10, 4), (Profile::Raid1c3, 3), (Profile::Dup, 1)] {
+        let (mut world, v, device) = spoilt(profile, devices);
+        world.events.clear();
+        // Until a read meets the bad copy.
+        for _ in 0..64 {
+            world.run(v, Op::Read, 3 * BLOCK, BLOCK).unwrap();
+        }
+        world.run_until_quiet();
+        let (_, at) = world.places(v, 0)[0];
+        assert!(world.disks[device.index() - 1].is_readable(at, 16 * BLOCK), "{profile:?}: all of the unit");
+        assert_eq!(repaired(&world, device), 16, "{profile:?}");
+        let told = Event::Repaired {
+            volume: Some(v),
+            name: "v".into(),
+            offset: 0,
+            len: 16 * BLOCK,
+            device,
+            device_offset: at,
+        };
+        assert_eq!(world.events.iter().filter(|e| **e == told).count(), 1, "{profile:?}: {:?}", world.events);
+        assert_eq!(world.unequal(), [], "{profile:?}");
+        world.verify();
+        world.run_until_quiet();
+        world.check_quiet(true);
+        assert!(world.wrong.is_empty(), "{:?}", world.wrong);
+    }
+}
+
+#[test]
+fn writes_beside_a_mend_win() {
+    for seed in 0..40 {
+        let (mut world, v, device) = spoilt(Profile::Raid1, 2);
+        world.rng = braid_sim::Rng::new(seed);
+        for client in 0..200 {
+            let at = world.rng.below(16) * BLOCK;
+            let op = if world.rng.percent(40) { WRITE } else { Op::Read };
+            world.submit(client, v, op, at, BLOCK, braid_core::request::Content::Unsaid);
+            for _ in 0..world.rng.below(4) {
+                world.step();
+            }
+        }
+        world.run_until_quiet();
+        world.verify();
+        world.run_until_quiet();
+        world.check_quiet(true);
+        assert!(world.wrong.is_empty(), "seed {seed}: {:?}", world.wrong);
+        assert_eq!(world.unequal(), [], "seed {seed}");
+        assert!(repaired(&world, device) <= 16);
+    }
+}
+
+#[test]
+fn where_writing_does_not_help_a_unit_is_left_alone() {
+    let (mut world, v) = pool(2, Profile::Raid1, Profile::Raid1);
+    fill(&mut world, v);
+    let (device, from) = world.places(v, MIB)[0];
+    let to = from + BLOCK;
+    let trouble = Trouble::Error { read: true, write: false, flush: false, from, to, percent: 100, left: u64::MAX };
+    world.faults.0.push(Fault { device: device.0, trouble });
+    for _ in 0..500 {
+        world.run(v, Op::Read, MIB, BLOCK).unwrap();
+    }
+    world.run_until_quiet();
+    assert_eq!(repaired(&world, device), 1, "once, and not at every read");
+}

@@ -1,0 +1,198 @@
+//! Members that miss writes, go and come back: what they missed is noted and caught up, and nothing stale is ever read.
+
+use braid_core::control::{Command, Done};
+use braid_core::request::{Event, Op};
+use braid_core::units::{BLOCK, DeviceId, MIB, VolumeId};
+use braid_core::{DeviceState, Profile};
+use braid_sim::fault::{Fault, Trouble};
+use braid_sim::{Crash, World};
+
+use crate::scrub::{WRITE, fill, pool};
+
+const TWO: DeviceId = DeviceId(2);
+
+fn state(world: &World, device: DeviceId) -> DeviceState {
+    world.engine().pool().device(device).expect("a member").state
+}
+
+fn regions(world: &World, device: DeviceId) -> u64 {
+    world.engine().report().devices[device.index() - 1].stale.regions
+}
+
+fn befalls(world: &mut World, trouble: Trouble) {
+    let trouble = trouble.later(world.now());
+    world.faults.0.push(Fault { device: 2, trouble });
+}
+
+fn fine(world: &mut World) {
+    world.run_until_quiet();
+    world.verify();
+    world.run_until_quiet();
+    world.check_quiet(true);
+    assert!(world.wrong.is_empty(), "{:?}", world.wrong);
+    assert_eq!(world.unequal(), []);
+}
+
+fn mirror(profile: Profile, devices: usize) -> (World, VolumeId) {
+    let (mut world, v) = pool(devices, profile, Profile::Raid1);
+    fill(&mut world, v);
+    world.run_until_quiet();
+    world.events.clear();
+    (world, v)
+}
+
+#[test]
+fn a_write_that_one_copy_refuses_is_caught_up_and_nothing_else_is() {
+    for (profile, devices) in [(Profile::Raid1, 2), (Profile::Raid1c3, 3), (Profile::Raid10, 4)] {
+        let (mut world, v) = mirror(profile, devices);
+        let (from, to) = (0, u64::MAX >> 1);
+        befalls(&mut world, Trouble::Error { read: false, write: true, flush: false, from, to, percent: 100, left: 1 });
+        let mut wrote = 0;
+        while !world.events.iter().any(|e| matches!(e, Event::DeviceSuspect { .. })) {
+            world.run(v, WRITE, wrote * MIB, BLOCK).unwrap();
+            wrote += 1;
+        }
+        assert_eq!(state(&world, TWO), DeviceState::Suspect);
+        world.keep_dispatched = true;
+        fine(&mut world);
+        assert_eq!((state(&world, TWO), regions(&world, TWO)), (DeviceState::Online, 0), "{profile:?}");
+        let online = world.events.iter().filter(|e| **e == Event::DeviceOnline { device: TWO }).count();
+        assert_eq!(online, 1, "{profile:?}");
+    }
+}
+
+#[test]
+fn a_member_that_was_away_is_caught_up_by_what_it_missed_and_not_wholesale() {
+    let (mut world, v) = mirror(Profile::Raid1, 2);
+    befalls(&mut world, Trouble::Pulled { since: 0, until: 1 });
+    for at in [0, 9 * MIB, 9 * MIB + BLOCK, 7 << 33] {
+        world.run(v, WRITE, at, BLOCK).unwrap();
+    }
+    world.run(v, Op::Flush, 0, 0).unwrap();
+    assert_eq!((state(&world, TWO), regions(&world, TWO)), (DeviceState::Missing, 3));
+    for at in [0, 9 * MIB, 7 << 33, 3 * MIB] {
+        world.run(v, Op::Read, at, BLOCK).unwrap();
+    }
+    assert!(world.comes_back(TWO));
+    (world.keep_dispatched, world.dispatched) = (true, Vec::new());
+    assert_eq!(world.control(Command::OnlineDevice { device: TWO }), Ok(Done::Changed));
+    fine(&mut world);
+    assert_eq!((state(&world, TWO), regions(&world, TWO)), (DeviceState::Online, 0));
+    let written = |d: &&braid_core::request::Dispatch| d.device == TWO && d.op == WRITE_COMMAND;
+    let bytes: u64 = world.dispatched.iter().filter(written).map(|d| d.len).sum();
+    assert!(bytes < 16 * MIB, "{bytes} bytes for three regions of 4 MiB and the pool's own records");
+    // And it can be relied on: the other one may go now.
+    world.faults.0.push(Fault { device: 1, trouble: Trouble::Absent { since: world.now() } });
+    world.verify();
+    assert!(world.wrong.is_empty(), "{:?}", world.wrong);
+}
+
+const WRITE_COMMAND: braid_core::request::DeviceOp = braid_core::request::DeviceOp::Write { fua: false };
+
+#[test]
+fn a_member_that_returns_at_an_opening_is_caught_up_before_it_is_read() {
+    for crash in [Crash::Process, Crash::Power] {
+        let (mut world, v) = mirror(Profile::Raid1, 2);
+        befalls(&mut world, Trouble::Absent { since: 0 });
+        world.run(v, WRITE, 0, 64 * BLOCK).unwrap();
+        world.run(v, Op::Flush, 0, 0).unwrap();
+        world.crash(crash);
+        world.open().unwrap();
+        world.run_until_quiet();
+        assert_eq!(state(&world, TWO), DeviceState::Missing);
+        world.run(v, WRITE, 64 * BLOCK, 64 * BLOCK).unwrap();
+        world.run(v, Op::Flush, 0, 0).unwrap();
+        world.crash(crash);
+        world.mend();
+        world.open().unwrap();
+        assert_eq!(state(&world, TWO), DeviceState::Suspect, "{crash:?}");
+        for _ in 0..32 {
+            world.run(v, Op::Read, 0, 128 * BLOCK).unwrap();
+        }
+        fine(&mut world);
+        assert_eq!(state(&world, TWO), DeviceState::Online, "{crash:?}");
+    }
+}
+
+#[test]
+fn a_crash_in_the_middle_of_catching_up_goes_on_where_it_was() {
+    for seed in 0..20 {
+        let (mut world, v) = mirror(Profile::Raid1, 2);
+        world.rng = braid_sim::Rng::new(seed);
+        world.control(Command::OfflineDevice { device: TWO }).unwrap();
+        for i in 0..24 {
+            world.run(v, WRITE, i * MIB, 16 * BLOCK).unwrap();
+        }
+        world.control(Command::OnlineDevice { device: TWO }).unwrap();
+        for _ in 0..world.rng.between(1, 300) {
+            world.step();
+        }
+        world.crash(if seed % 2 == 0 { Crash::Power } else { Crash::Process });
+        world.open().unwrap();
+        fine(&mut world);
+        assert_eq!(state(&world, TWO), DeviceState::Online, "seed {seed}");
+    }
+}
+
+#[test]
+fn repeated_errors_fail_a_member_and_an_operator_brings_it_back_whole() {
+    let (mut world, v) = mirror(Profile::Raid1, 2);
+    let (from, to) = (0, u64::MAX >> 1);
+    let left = u64::MAX;
+    befalls(&mut world, Trouble::Error { read: false, write: true, flush: false, from, to, percent: 100, left });
+    for i in 0..24 {
+        world.run(v, WRITE, i * MIB, BLOCK).unwrap();
+    }
+    world.run_until_quiet();
+    assert_eq!(state(&world, TWO), DeviceState::Failed);
+    world.run(v, WRITE, 0, BLOCK).unwrap();
+    world.faults.0.clear();
+    world.crash(Crash::Process);
+    world.open().unwrap();
+    world.run_until_quiet();
+    assert_eq!(state(&world, TWO), DeviceState::Failed, "that outlives a restart");
+    world.control(Command::OnlineDevice { device: TWO }).unwrap();
+    fine(&mut world);
+    assert_eq!(state(&world, TWO), DeviceState::Online);
+}
+
+#[test]
+fn the_last_good_copy_is_never_given_up() {
+    let (mut world, v) = mirror(Profile::Raid1, 2);
+    world.control(Command::OfflineDevice { device: TWO }).unwrap();
+    world.run(v, WRITE, 0, BLOCK).unwrap();
+    let refused = world.control(Command::OfflineDevice { device: DeviceId(1) }).unwrap_err();
+    assert!(refused.message.contains("cannot be taken out of use"), "{refused:?}");
+    // A write that the one good copy refuses is the client's error, and no reason to read the other.
+    let (from, to) = (0, u64::MAX >> 1);
+    let trouble = Trouble::Error { read: false, write: true, flush: false, from, to, percent: 100, left: 1 };
+    world.faults.0.push(Fault { device: 1, trouble });
+    assert!(world.run(v, WRITE, 0, BLOCK).is_err());
+    world.run(v, Op::Read, 0, BLOCK).unwrap();
+    world.control(Command::OnlineDevice { device: TWO }).unwrap();
+    fine(&mut world);
+}
+
+#[test]
+fn who_lacks_the_only_good_copy_says_which_member_would_be_enough() {
+    let (mut world, v) = mirror(Profile::Raid1, 2);
+    world.control(Command::OfflineDevice { device: TWO }).unwrap();
+    world.run(v, WRITE, 0, BLOCK).unwrap();
+    world.run(v, Op::Flush, 0, 0).unwrap();
+    // It is there again and knows that it is behind; before it has caught up the other one goes.
+    befalls(&mut world, Trouble::Slow { since: 0, until: u64::MAX / 2, factor: 100_000 });
+    world.command(Command::OnlineDevice { device: TWO });
+    for _ in 0..3 {
+        world.step();
+    }
+    world.crash(Crash::Process);
+    world.faults.0.clear();
+    // Both superblocks are read, so that the newer one counts, but the first disk is gone by then.
+    world.faults.0.push(Fault { device: 1, trouble: Trouble::Absent { since: 0 } });
+    match world.open() {
+        Ok(()) => {
+            assert_eq!(state(&world, DeviceId(1)), DeviceState::Missing, "by itself it knows of nothing it missed")
+        }
+        Err(why) => assert!(why.contains("device 1 (last seen at disk0"), "{why}"),
+    }
+}
