@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::intent::written_parts;
 use super::{Active, Engine, Phase, Waiter};
+use crate::chunk::{Chunk, Column};
 use crate::control::VolumeClass;
 use crate::meta::journal::Lsn;
 use crate::meta::record::Record;
@@ -427,9 +428,11 @@ impl Engine {
 
     /// One copy missed a write. What follows from that is known when all copies are back: see [`Self::judge_missed`].
     pub(super) fn copy_not_written(&mut self, id: u32, io: &Io, error: IoError) {
-        // Where a column is on its way to nobody reads yet.
-        let shift = self.pool.chunk(io.set.chunk).and_then(|c| c.shift);
-        if shift.is_some_and(|s| (s.to.device, s.to.offset + io.set.offset) == (io.device, io.offset)) {
+        // Where a column is on its way to nobody reads before it is one.
+        let is_column = |c: &Column| (c.device, c.offset + io.set.offset) == (io.device, io.offset);
+        let goes_beside =
+            |c: &Chunk| usize::from(io.set.copy) == c.profile.facts().copies && !c.columns.iter().any(is_column);
+        if self.pool.chunk(io.set.chunk).is_some_and(goes_beside) {
             return self.shift_failed(io.set.chunk);
         }
         self.requests[id].trouble.get_or_insert_default().missed.push((io.device, io.set, error));

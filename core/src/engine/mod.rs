@@ -621,14 +621,13 @@ impl Engine {
         }
         if !member.is_recorded() {
             // Nothing depends on it, and no record may name it.
-            member.state = DeviceState::Failed;
+            member.become_state(DeviceState::Failed);
             return self.post_views();
         }
         member.become_state(DeviceState::Failed);
-        self.moves += 1;
-        member.moved = self.moves;
         let record = Record::Device(Box::new(member.clone()));
         let lsn = self.journal.append(&record);
+        self.count_move(device);
         self.commit.failure_lsn = lsn + 1;
         // It is behind in everything now, and nothing is noted any more.
         self.pool.stale.remove(&device);

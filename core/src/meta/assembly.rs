@@ -21,7 +21,7 @@ use crate::chunk::Chunk;
 use crate::device::DeviceState;
 use crate::pool::Pool;
 use crate::profile::slice;
-use crate::regions::{Region, Regions, UNITS};
+use crate::regions::{Region, Regions, UNITS, of_unit};
 use crate::request::IoError;
 use crate::units::{ChunkId, DeviceId, UNIT, Uuid, VolumeId};
 use crate::volume::{Entry, LEAF};
@@ -202,12 +202,13 @@ impl Assembly {
         }
         let mut log = self.read_log(&rings);
         let keep = if self.same_boot { log.end } else { log.stable };
-        let (mut forgotten, mut unflushed) = (0, Regions::default());
+        let (mut forgotten, mut unflushed, mut moved) = (0, Regions::default(), BTreeSet::new());
         for (lsn, record) in core::mem::take(&mut log.records) {
             match lsn {
                 _ if lsn < sb.first_lsn => {}
                 _ if lsn < keep && lsn >= log.stable => {
                     unflushed.extend(placed(&record));
+                    moved.extend(if let Record::Column { chunk, .. } = record { Some(chunk) } else { None });
                     pool.apply(record).map_err(|c| Stop::Because(format!("its log holds {}", c.0)))?;
                 }
                 _ if lsn < keep => pool.apply(record).map_err(|c| Stop::Because(format!("its log holds {}", c.0)))?,
@@ -230,6 +231,7 @@ impl Assembly {
             }
         }
         pool.count_units().map_err(|c| Stop::Because(c.0))?;
+        unflushed.extend(regions_in(&pool, &moved));
         // System chunks made after the checkpoint hold no page yet.
         let known: BTreeSet<_> = by_id.keys().copied().collect();
         for chunk in pool.chunks().filter(|c| c.kind == crate::ChunkType::System && !known.contains(&c.id)) {
@@ -241,7 +243,7 @@ impl Assembly {
             let id = DeviceId(i as u32);
             let Some(device) = pool.device_mut(id) else { continue };
             // Who is behind is so in what is noted, whatever a record said of it before.
-            if matches!(device.state, DeviceState::Online | DeviceState::Missing | DeviceState::Suspect) {
+            if device.state != DeviceState::Failed {
                 let state = if stale.contains(&id) { DeviceState::Suspect } else { DeviceState::Online };
                 device.state = state;
             }
@@ -521,6 +523,16 @@ fn placed(record: &Record) -> impl Iterator<Item = Region> {
         _ => (VolumeId(0), 0, 0),
     };
     (first / UNITS..end.div_ceil(UNITS)).map(move |region| (volume, region))
+}
+
+/// The regions that have a unit in one of these chunks.
+fn regions_in(pool: &Pool, chunks: &BTreeSet<ChunkId>) -> Vec<Region> {
+    let volumes = pool.volumes().filter(|_| !chunks.is_empty());
+    let units = volumes.flat_map(|volume| volume.map.entries().map(|(unit, entry)| (volume.id, unit, entry.chunk())));
+    let mut regions: Vec<Region> =
+        units.filter(|(.., chunk)| chunks.contains(chunk)).map(|(volume, unit, _)| of_unit(volume, unit)).collect();
+    regions.dedup();
+    regions
 }
 
 /// True of any later state: copies may differ, or a member may be behind.

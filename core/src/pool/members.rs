@@ -38,6 +38,7 @@ impl Pool {
         if let Some(place) = self.devices.get_mut(id.index()) {
             *place = None;
         }
+        self.stale.remove(&id);
         self.members_changed();
     }
 

@@ -11,7 +11,7 @@
 //! there is long enough, some block has no readable copy, the new member fails) is left to [`super::unit`], which finds
 //! each unit a place of its own.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec;
 
 use super::unit::{Begun, Target};
@@ -28,7 +28,7 @@ use crate::units::{ChunkId, DeviceId, UNIT};
 /// The column that is under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shifting {
-    chunk: ChunkId,
+    pub(super) chunk: ChunkId,
     /// Every unit was tried.
     is_whole: bool,
     /// Something did not arrive over there.
@@ -44,9 +44,14 @@ impl Engine {
         }
     }
 
+    /// Columns go to a member that is up to date: where a region of it is stale, its column would be no copy.
+    pub(super) fn waits_for_heir(&self) -> bool {
+        self.heir().is_some_and(|(_, new)| self.is_being_caught_up(new))
+    }
+
     /// Begins with the next chunk of which a column can go as it is; says whether there was one.
     pub(super) fn begin_shift(&mut self) -> bool {
-        let Some((old, new)) = self.heir() else { return false };
+        let Some((old, new)) = self.heir().filter(|(_, new)| !self.pool.stale.contains_key(new)) else { return false };
         let can_go = |c: &&Chunk| {
             c.shunned
                 && c.kind != ChunkType::System
@@ -80,7 +85,9 @@ impl Engine {
             return Begun::Elsewhere;
         };
         let entry = self.entry(volume, at);
-        let Some(c) = self.pool.chunk(chunk).filter(|_| (entry.chunk(), entry.unit()) == (chunk, unit)) else {
+        // What is on its way already was asked for before that began.
+        let is_here = (entry.chunk(), entry.unit()) == (chunk, unit) && !self.moving.loose.contains_key(&(volume, at));
+        let Some(c) = self.pool.chunk(chunk).filter(|_| is_here) else {
             return Begun::Elsewhere;
         };
         let part = slice(c.profile, c.columns.len(), u64::from(unit) * UNIT, UNIT);
@@ -108,14 +115,20 @@ impl Engine {
     /// Nothing of it is under way any more: the column changes places, or all stays as it was.
     pub(super) fn end_shift(&mut self) -> Turn {
         let Some(Shifting { chunk: id, is_whole, has_failed }) = self.moving.shift else { return Turn::Nothing };
-        if self.moving.moves.len() > 0 {
+        // A mend may be about to write the column that would go.
+        if self.moving.moves.len() > 0 || self.mends_in(id) {
             return Turn::Nothing;
         }
-        self.moving.shift = None;
+        if is_whole && !has_failed && !self.moving.again.is_empty() && self.is_moving() {
+            self.moving.round = Some(Round { tables: VecDeque::new(), walk: None, at: 0 });
+            return Turn::Later;
+        }
+        (self.moving.shift, self.moving.again) = (None, BTreeSet::new());
         let chunk = self.pool.chunk_mut(id).expect("a chunk on its way does not go");
         let (shift, stripe) = (chunk.shift.take().expect("it is on its way"), chunk.stripe);
         let old = chunk.columns[shift.column];
-        if !is_whole || has_failed || self.commit.is_dead() || !self.pool.is_online(shift.to.device) {
+        let is_good = self.pool.is_online(shift.to.device) && !self.pool.stale.contains_key(&shift.to.device);
+        if !is_whole || has_failed || self.commit.is_dead() || !is_good {
             if is_whole {
                 self.moving.unfit.insert(id);
             }

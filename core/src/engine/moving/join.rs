@@ -14,7 +14,7 @@ use alloc::format;
 
 use super::{Engine, Waiter};
 use crate::control::{ControlError, Done, ErrorKind};
-use crate::device::{Device, Role};
+use crate::device::{Device, DeviceState, Role};
 use crate::engine::control::{Due, Outcome};
 use crate::meta::format::NewDevice;
 use crate::meta::record::{DEVICES_MAX, Record};
@@ -41,20 +41,21 @@ impl Engine {
         let device = Device { role: Role::Joining, ..Device::new(id, new) };
         self.pool.properties.check_queues([&device].into_iter())?;
         self.pool.welcome(device);
+        self.count_move(id);
         self.post_views();
         Ok((Done::Device(id), Due::Joined { device: id, slots: SLOTS }))
     }
 
     /// A checkpoint ended that wrote one slot of its superblock.
     pub(in crate::engine) fn slot_written(&mut self, tag: u64, device: DeviceId, slots: u8, fine: bool) {
-        let is_well = fine && self.pool.is_online(device);
+        // Who missed a record has no superblock written.
+        let is_well = fine && self.pool.device(device).is_some_and(|d| d.state == DeviceState::Online && !d.is_behind);
         if is_well && slots > 1 {
             return self.join_checkpoint(Waiter::Join { tag, device, slots: slots - 1 });
         }
         let member = self.pool.device_mut(device).filter(|_| is_well);
         let Some(member) = member else {
-            self.pool.forget_member(device);
-            self.post_views();
+            self.forget_member(device);
             let text = format!("device {device} could not be written and is no member of pool {:?}", self.pool.name);
             let result = Err(ControlError::new(ErrorKind::Io, text));
             return self.outputs.push_back(Output::Done { tag, result });

@@ -14,6 +14,7 @@
 
 mod column;
 mod command;
+mod copies;
 mod join;
 mod part;
 mod sources;
@@ -52,6 +53,10 @@ pub(super) struct Work {
     pass: Pass,
     /// The column that is on its way.
     shift: Option<column::Shifting>,
+    /// Units that are copied into it once more: some copy of them was written since.
+    again: BTreeSet<(VolumeId, u64)>,
+    /// How often a member may have lost what it got.
+    losses: u64,
     /// Chunks of which no column can go as it is.
     unfit: BTreeSet<ChunkId>,
     /// Units that could not be read.
@@ -161,7 +166,12 @@ impl Engine {
     fn issue_moves(&mut self) -> Turn {
         let mut spent = 0;
         while self.moving.moves.len() < MOVES_MAX && spent < TURN {
-            let Some((chunk, unit, home)) = self.next_unit(&mut spent) else { break };
+            let Some((chunk, unit, home)) = self.next_unit(&mut spent).or_else(|| self.next_again()) else { break };
+            if home.get().is_some_and(|(volume, at)| self.resync.doubts(volume, at)) {
+                // It is mended first.
+                self.hold_unit(unit, home);
+                return Turn::Nothing;
+            }
             let begun = match self.moving.shift {
                 Some(_) => self.begin_copy(chunk, unit, home),
                 None => self.begin_move(chunk, unit, home),
@@ -169,15 +179,13 @@ impl Engine {
             match begun {
                 Begun::Moves | Begun::Elsewhere => {}
                 Begun::NoRoom => {
-                    if let Some(round) = &mut self.moving.round {
-                        round.at = unit;
-                    }
+                    self.hold_unit(unit, home);
                     return self.wait_for_room();
                 }
             }
         }
         let is_over = self.moving.round.as_ref().is_none_or(|round| round.tables.is_empty());
-        if is_over && self.moving.moves.len() == 0 {
+        if is_over && self.moving.again.is_empty() && self.moving.moves.len() == 0 {
             self.moving.round = None;
             match self.moving.shift {
                 Some(_) => self.shift_tried(),
@@ -186,6 +194,14 @@ impl Engine {
             return Turn::Moved;
         }
         if spent >= TURN { Turn::Later } else { Turn::Nothing }
+    }
+
+    /// The unit that came last comes again.
+    fn hold_unit(&mut self, unit: u32, home: Home) {
+        match &mut self.moving.round {
+            Some(round) if !round.tables.is_empty() => round.at = unit,
+            _ => self.moving.again.extend(home.get()),
+        }
     }
 
     /// The next unit of the round that has an owner.

@@ -64,8 +64,7 @@ impl Engine {
 
     fn parted(&mut self, device: DeviceId, cleared: bool) {
         self.moving.leaving = None;
-        self.pool.forget_member(device);
-        self.post_views();
+        self.forget_member(device);
         self.outputs.push_back(Output::Event(Event::DeviceRemoved { device, cleared }));
         self.finish_job();
     }

@@ -4,9 +4,9 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Engine, Home, PATIENCE_NS, Pass, Round, Table, Turn, Walk};
+use super::{Engine, Home, PATIENCE_NS, Pass, Round, Table, Turn, Walk, Work};
 use crate::ChunkType;
-use crate::device::Role;
+use crate::device::{DeviceState, Role};
 use crate::job::ROUND_MAX;
 use crate::units::{ChunkId, UNIT};
 
@@ -18,7 +18,14 @@ impl Engine {
         let ids: Vec<_> = self.pool.devices().filter(|d| d.is_recorded()).map(|d| d.id).collect();
         for id in ids {
             let role = if leaving == Some(id) { Role::Leaving } else { Role::Member };
-            self.pool.device_mut(id).expect("a member").role = role;
+            let member = self.pool.device_mut(id).expect("a member");
+            member.role = role;
+            match (role, member.state) {
+                (Role::Leaving, DeviceState::Online) => member.become_state(DeviceState::Removing),
+                (Role::Member, DeviceState::Removing) => member.become_state(DeviceState::Online),
+                // What it is is of more weight than what becomes of it.
+                _ => {}
+            }
         }
         let system = self.pool.profiles[ChunkType::System as usize];
         let mut left = [ChunkType::Data, ChunkType::Metadata, ChunkType::System]
@@ -53,14 +60,20 @@ impl Engine {
             return self.end_shift();
         }
         // What was given up is not free yet, and looks as if it were in use.
-        if self.moving.leaving.is_some() || self.moving.pass.ended.is_some_and(|lsn| self.space.holds_before(lsn)) {
+        let Work { leaving, pass, .. } = &self.moving;
+        if leaving.is_some() || pass.ended.is_some_and(|lsn| self.space.holds_before(lsn)) {
             return Turn::Nothing;
         }
         self.close_empty_chunks();
         let is_source = |c: &&crate::chunk::Chunk| c.shunned && c.kind != ChunkType::System;
         // No unit that comes from elsewhere arrives in a chunk of which a column is copied.
-        if self.moving.moves.len() == 0 && self.begin_shift() {
-            return Turn::Later;
+        if self.moving.moves.len() == 0 {
+            if self.waits_for_heir() {
+                return Turn::Nothing;
+            }
+            if self.begin_shift() {
+                return Turn::Later;
+            }
         }
         let sources = || self.pool.chunks().filter(is_source);
         if sources().next().is_none() {

@@ -19,15 +19,16 @@ use crate::meta::record::Record;
 use crate::profile::slice;
 use crate::queue::class::Class;
 use crate::queue::{CopySet, Io, Owner};
+use crate::regions::of_unit;
 use crate::request::{Copy, DeviceOp, Event, IoError, Output};
 use crate::units::{BLOCK, BufId, BufRange, ChunkId, DeviceId, UNIT, VolumeId};
 use crate::volume::Entry;
 
 /// See the module.
 pub(super) struct Move {
-    volume: VolumeId,
+    pub(super) volume: VolumeId,
     /// Unit of the volume.
-    at: u64,
+    pub(super) at: u64,
     from: (ChunkId, u32),
     to: Target,
     /// Blocks that are copied.
@@ -42,7 +43,10 @@ pub(super) struct Move {
     pub(super) is_stale: bool,
     /// Some block could not be read from any copy.
     is_lost: bool,
-    missed: Vec<(DeviceId, u64, IoError)>,
+    pub(super) missed: Vec<(DeviceId, IoError)>,
+    /// Comings and goings of members, and losses, when it was written.
+    pub(super) moves: u64,
+    pub(super) losses: u64,
 }
 
 /// Where a unit goes.
@@ -111,6 +115,8 @@ impl Engine {
             is_stale: false,
             is_lost: false,
             missed: Vec::new(),
+            moves: 0,
+            losses: 0,
         });
         // Who is changing it now may have begun before anybody listens.
         match self.locks.overlaps_other(volume, at * UNIT, (at + 1) * UNIT, TOKENS | id) {
@@ -155,7 +161,9 @@ impl Engine {
         // Neighbours take turns among the copies, a stretch of 1 MiB each.
         let turn = (self.moving.moves[id].from.1 / 16) as usize;
         let mut copy = (0..copies).map(|i| (i + turn) % copies);
-        let copy = copy.find(|&i| set.tried >> i & 1 == 0 && self.pool.is_online(columns[i].device));
+        let Move { volume, at, .. } = self.moving.moves[id];
+        let is_good = |device| self.pool.is_online(device) && !self.pool.is_stale(device, of_unit(volume, at));
+        let copy = copy.find(|&i| set.tried >> i & 1 == 0 && is_good(columns[i].device));
         let len = u64::from(buf.len);
         let Some(copy) = copy else {
             if len == BLOCK || set.tried == 0 {
@@ -191,7 +199,7 @@ impl Engine {
         match (io.op, result) {
             (_, Ok(())) => {}
             (DeviceOp::Read, Err(_)) => self.read_run(id, io.set, io.buf),
-            (_, Err(error)) => self.moving.moves[id].missed.push((io.device, io.set.offset, error)),
+            (_, Err(error)) => self.moving.moves[id].missed.push((io.device, error)),
         }
         self.count_move_down(id);
     }
@@ -219,6 +227,7 @@ impl Engine {
     fn write_move(&mut self, id: u32) {
         let m = &mut self.moving.moves[id];
         (m.step, m.pending) = (Step::Write, 1);
+        (m.moves, m.losses) = (self.moves, self.moving.losses);
         m.missed.clear();
         if self.slips(Slip::MapBeforeCopy) {
             return self.count_move_down(id);
@@ -238,7 +247,7 @@ impl Engine {
             for (first, count) in runs(mask) {
                 let offset = part.offset + first * BLOCK;
                 if !self.pool.is_online(column.device) {
-                    self.moving.moves[id].missed.push((column.device, offset, IoError::Gone));
+                    self.moving.moves[id].missed.push((column.device, IoError::Gone));
                     continue;
                 }
                 let set = CopySet { chunk, first: part.first as u16, copy: copy as u8, tried: 0, offset };
@@ -250,16 +259,13 @@ impl Engine {
         self.count_move_down(id);
     }
 
-    /// The copies are there; members that missed one are judged as after a client's write.
+    /// The copies are there, or not: that is judged when the map is to name them.
     fn move_written(&mut self, id: u32) {
-        let missed = core::mem::take(&mut self.moving.moves[id].missed);
-        let Target::Unit(chunk, _) = self.moving.moves[id].to else { return self.end_copy(id, missed.is_empty()) };
-        let copies = self.pool.chunk(chunk).map_or(0, |c| c.profile.facts().copies);
-        let taken = |&(_, offset, _): &(DeviceId, u64, IoError)| {
-            missed.iter().filter(|(_, other, _)| *other == offset).count() < copies
-        };
-        let fine = missed.iter().all(taken) && missed.iter().all(|&(device, _, error)| self.set_aside(device, error));
-        if !fine || self.commit.is_dead() {
+        let m = &self.moving.moves[id];
+        if m.to == Target::Column {
+            return self.end_copy(id, m.missed.is_empty());
+        }
+        if self.commit.is_dead() {
             return self.fail_move(id);
         }
         if let Some(epoch) = self.moving.moves[id].epoch.take() {
@@ -273,8 +279,12 @@ impl Engine {
 
     /// It is in the column that is on its way, or not.
     fn end_copy(&mut self, id: u32, fine: bool) {
+        let Move { volume, at, .. } = self.moving.moves[id];
         match fine && !self.commit.is_dead() {
-            true => self.count_moved(),
+            true => {
+                self.note_unflushed(volume, at * UNIT, (at + 1) * UNIT);
+                self.count_moved();
+            }
             false => self.shift_failed(self.moving.moves[id].from.0),
         }
         self.end_move(id);
@@ -297,6 +307,11 @@ impl Engine {
         let (volume, at, from, to, is_stale) = (m.volume, m.at, m.from, m.to, m.is_stale);
         self.moving.loose.remove(&(volume, at));
         let entry = self.entry(volume, at);
+        if self.resync.doubts(volume, at) {
+            // It is mended first.
+            self.copy_again(volume, at * UNIT, (at + 1) * UNIT);
+            return self.drop_move(id);
+        }
         match (entry.chunk(), entry.unit()) == from && entry.written() != 0 {
             false => self.drop_move(id),
             true if is_stale => self.read_move(id),
@@ -315,8 +330,8 @@ impl Engine {
         }
         let Target::Unit(chunk, unit) = to else { return self.drop_move(id) };
         let entry = Entry::new(chunk, unit, old.written());
-        if let Some(v) = self.pool.volume_mut(volume) {
-            v.map.set(at, entry);
+        if !self.name_place(id, old, entry) {
+            return self.fail_move(id);
         }
         let lsn = self.journal.append(&Record::Map { volume, unit: at, count: 1, entry });
         self.retire_units([old]);
