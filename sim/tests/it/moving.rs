@@ -378,3 +378,33 @@ fn what_cannot_be_read_keeps_its_column() {
     assert!(!members(&world).contains(&device.0));
     fine(&mut world);
 }
+
+/// While columns go, and back again: what was on its way is not counted as there, and copies are alike in the end.
+#[test]
+fn who_goes_and_comes_back_while_columns_go_is_no_worse_for_it() {
+    for who in 1..=3 {
+        for steps in [20, 200, 600, 1200] {
+            let (mut world, v) = pool(2, Profile::Raid1);
+            let new = join(&mut world, &shape(96));
+            world.command(replace(1, new));
+            for _ in 0..steps {
+                world.step();
+            }
+            let device = DeviceId(who);
+            let went = world.control(Command::OfflineDevice { device }).is_ok();
+            for i in 0..12 {
+                world.run(v, WRITE, 4 * i * MIB + 4096, 8192).unwrap();
+            }
+            if went && members(&world).contains(&who) {
+                world.control(Command::OnlineDevice { device }).unwrap();
+            }
+            world.run_until(|w| state(w) != Some(State::Running));
+            world.run_until_quiet();
+            fine(&mut world);
+            assert_eq!(world.unequal(), [], "device {who} after {steps} steps");
+            world.crash(Crash::Power);
+            world.open().unwrap();
+            fine(&mut world);
+        }
+    }
+}
