@@ -121,6 +121,14 @@ pub(crate) enum Command {
     Set(SetArgs),
     /// Read every copy of everything and compare: start, status, pause, resume, cancel, limit
     Scrub(ScrubArgs),
+    /// Make devices members of an open pool
+    Add(AddArgs),
+    /// Empty a member and let it go: remove tank 3; status, pause, resume, cancel
+    Remove(RemoveArgs),
+    /// Put a device in the place of a member: replace tank 3 /dev/sdf; status, pause, resume, cancel
+    Replace(ReplaceArgs),
+    /// Write chunks anew, evenly or in another profile: start, status, pause, resume, cancel
+    Balance(BalanceArgs),
     /// Use a member again that was away or given up: what it missed is caught up
     Online(OnlineArgs),
     /// Use a member no more, until it is asked for or the pool is opened again
@@ -377,6 +385,91 @@ pub(crate) struct ScrubArgs {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "\
+braid add tank /dev/sdf                        new chunks may go there at once
+braid add tank --class ssd=/dev/nvme1n1        with a class, as create has it
+braid balance start tank                       spreads what is there over the new device too")]
+pub(crate) struct AddArgs {
+    /// A pool and devices, in any order
+    #[arg(value_name = "POOL DEVICE", required = true)]
+    pub(crate) words: Vec<String>,
+    /// Class of devices; devices that are only named here are added too
+    #[arg(long, value_name = "CLASS=DEVICE,...")]
+    pub(crate) class: Vec<String>,
+    /// Tier of a chunk type on devices or classes: metadata=0@ssd, data=255@/dev/sdb
+    #[arg(long, value_name = "TYPE=N@WHERE,...")]
+    pub(crate) tier: Vec<String>,
+    #[command(flatten)]
+    pub(crate) change: ChangeFlags,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+braid remove tank 3             its content moves to the others; then it is no member any more
+braid remove tank /dev/sdc      the same, by path
+braid remove tank missing       of a member that is gone: from the other copies
+braid remove status tank        how far it is (-w waits)
+braid remove cancel tank        it stays; what was moved stays moved (-s does the same)")]
+pub(crate) struct RemoveArgs {
+    /// A pool and a member: its number, its path, or missing; or status, pause, resume, cancel and a pool
+    #[arg(value_name = "POOL DEVICE", required = true)]
+    pub(crate) words: Vec<String>,
+    /// Stop the removal that is under way
+    #[arg(short = 's', long)]
+    pub(crate) stop: bool,
+    /// Wait until it is done, with a bar on a terminal
+    #[arg(short = 'w', long, short_alias = 'B')]
+    pub(crate) wait: bool,
+    #[command(flatten)]
+    pub(crate) change: ChangeFlags,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+braid replace tank 3 /dev/sdf           /dev/sdf is added, what is on device 3 moves, device 3 leaves
+braid replace tank missing /dev/sdf     from the other copies, when the old one is gone
+braid replace status tank               how far it is (-w waits)
+Cancel leaves both as members.")]
+pub(crate) struct ReplaceArgs {
+    /// A pool, the member that leaves and the device that comes; or status, pause, resume, cancel and a pool
+    #[arg(value_name = "POOL OLD NEW", required = true)]
+    pub(crate) words: Vec<String>,
+    /// Class of the new one, when it is not that of the old one
+    #[arg(long)]
+    pub(crate) class: Option<String>,
+    /// Wait until it is done, with a bar on a terminal
+    #[arg(short = 'w', long, short_alias = 'B')]
+    pub(crate) wait: bool,
+    #[command(flatten)]
+    pub(crate) change: ChangeFlags,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+braid balance start tank -d raid1 -m raid1c3     everything in these profiles, also what comes later
+braid balance start -dconvert=raid1,soft tank    as btrfs writes it; soft leaves alone what has it already
+braid balance start tank -d usage=50             data chunks that are at most half full
+braid balance start tank                         all chunks, anew: evenly over all members
+braid balance status tank                        how far it is (-w waits); pause, resume, cancel
+Filters: convert=PROFILE soft usage=PERCENT devid=N profiles=A|B limit=N, with commas between them; all for no filter.")]
+pub(crate) struct BalanceArgs {
+    /// start (when nothing is said), status, pause, resume or cancel, and a pool
+    #[arg(value_name = "VERB] [POOL", required = true)]
+    pub(crate) words: Vec<String>,
+    /// Data chunks: a profile, filters
+    #[arg(short, long, value_name = "PROFILE,FILTERS")]
+    pub(crate) data: Option<String>,
+    /// Metadata chunks
+    #[arg(short, long, visible_alias = "meta", value_name = "PROFILE,FILTERS")]
+    pub(crate) metadata: Option<String>,
+    /// Wait until it is done, with a bar on a terminal
+    #[arg(short = 'w', long, short_alias = 'B')]
+    pub(crate) wait: bool,
+    #[command(flatten)]
+    pub(crate) change: ChangeFlags,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct OnlineArgs {
     /// The pool
     pub(crate) pool: String,
@@ -399,11 +492,17 @@ pub(crate) struct OfflineArgs {
 pub(crate) enum Activity {
     /// A scrub that runs; one that is paused is not waited for
     Scrub,
+    /// A balance that runs
+    #[value(alias = "rebalance")]
+    Balance,
+    /// A member that is being emptied
+    #[value(alias = "drain", alias = "evacuate")]
+    Remove,
 }
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-braid wait tank              until no background work is under way; a scrub is all there is in this version
+braid wait tank              until no background work is under way: a scrub, a balance, a removal
 braid wait -t scrub tank     until the scrub is done; what it found: braid scrub status tank")]
 pub(crate) struct WaitArgs {
     /// Only for these
@@ -415,6 +514,13 @@ pub(crate) struct WaitArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DeviceCommand {
+    /// Make devices members of an open pool
+    Add(AddArgs),
+    /// Empty a member and let it go
+    #[command(visible_alias = "delete", alias = "evacuate")]
+    Remove(RemoveArgs),
+    /// Put a device in the place of a member
+    Replace(ReplaceArgs),
     /// Members
     List(ListArgs),
     /// Error counters of members

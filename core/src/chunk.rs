@@ -32,6 +32,15 @@ pub struct Column {
     pub offset: u64,
 }
 
+/// A column on its way to another place: writes go to both, reads do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shift {
+    /// Which of the chunk's columns.
+    pub column: usize,
+    /// Where it will be.
+    pub to: Column,
+}
+
 /// One chunk.
 #[derive(Clone, Debug)]
 pub struct Chunk {
@@ -51,6 +60,10 @@ pub struct Chunk {
     pub spilled: bool,
     /// No unit is handed out any more: the chunk is about to go.
     pub closing: bool,
+    /// It is being emptied: units are handed out only where there are no others.
+    pub shunned: bool,
+    /// One of its columns is on its way.
+    pub shift: Option<Shift>,
     /// One bit a unit, set = taken.
     taken: Vec<u64>,
     free: u32,
@@ -86,6 +99,8 @@ impl Chunk {
             columns,
             spilled,
             closing: false,
+            shunned: false,
+            shift: None,
             taken,
             free: units,
             first_free_region: 0,

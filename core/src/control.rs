@@ -2,8 +2,11 @@
 //!
 //! Commands are idempotent where they can be: setting what already holds succeeds and changes nothing.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 
+use crate::job::Choice;
+use crate::meta::format::NewDevice;
 use crate::units::{DeviceId, VolumeId};
 
 pub use crate::content::VolumeClass;
@@ -84,6 +87,33 @@ pub enum Command {
     ScrubResume,
     /// Stop for good.
     ScrubCancel,
+    /// Make a device a member; the host has connected it under [`crate::Pool::next_device_id`].
+    AddDevice(Box<NewDevice>),
+    /// Empty a member; when nothing is on it any more it is none.
+    RemoveDevice {
+        /// Which.
+        device: DeviceId,
+    },
+    /// A member gets what another one has, which then is none.
+    ReplaceDevice {
+        /// Which leaves.
+        device: DeviceId,
+        /// Which gets what it has.
+        by: DeviceId,
+    },
+    /// Write chunks anew, those of a type that a choice was made of.
+    Balance {
+        /// Data chunks.
+        data: Option<Choice>,
+        /// Metadata chunks.
+        metadata: Option<Choice>,
+    },
+    /// The job keeps what it has done and stops; also over restarts.
+    JobPause,
+    /// Go on.
+    JobResume,
+    /// Stop for good; what was moved stays moved.
+    JobCancel,
 }
 
 /// A command succeeded.
@@ -95,6 +125,8 @@ pub enum Done {
     Unchanged,
     /// The new volume's id.
     Volume(VolumeId),
+    /// The new member's id.
+    Device(DeviceId),
     /// It holds now, but not exactly as asked (a rounded value).
     Adjusted(String),
 }

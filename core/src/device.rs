@@ -4,6 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 
 use crate::allocator::{Hint, Tiers};
+use crate::meta::format::NewDevice;
 use crate::queue::config::{Config, Overrides};
 use crate::report::DeviceCounters;
 use crate::units::{ChunkId, DeviceId, Uuid};
@@ -140,6 +141,26 @@ impl DeviceState {
     }
 }
 
+/// How far a member belongs to its pool. Known only while the pool runs: the records say who is a member, and a job says
+/// who is being emptied.
+///
+/// ```text
+///   Joining --superblock written--> Member --remove--> Leaving --empty, no record has it--> Parting --cleared--> gone
+///                                     ^------cancel------'
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// It takes chunks.
+    #[default]
+    Member,
+    /// Its superblock is being written; no record has it yet.
+    Joining,
+    /// It is being emptied: it serves what it holds and gets nothing new.
+    Leaving,
+    /// No record has it any more; its superblock is being cleared.
+    Parting,
+}
+
 /// An extent of a member that a chunk uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Used {
@@ -176,6 +197,8 @@ pub struct Device {
     pub queue: Overrides,
     /// State.
     pub state: DeviceState,
+    /// Whether it comes or goes.
+    pub role: Role,
     /// Extents in use by chunks, by first byte.
     pub used: BTreeMap<u64, Used>,
     /// What it did since the pool was opened.
@@ -193,6 +216,42 @@ pub struct Device {
 }
 
 impl Device {
+    /// A member that has done nothing yet.
+    pub fn new(id: DeviceId, new: &NewDevice) -> Device {
+        Device {
+            id,
+            uuid: new.uuid,
+            path: new.path.clone(),
+            size: new.size,
+            class: new.class.clone(),
+            rotational: new.rotational,
+            tiers: new.tiers.unwrap_or_else(|| new.class.default_tiers()),
+            tiers_set: new.tiers.is_some(),
+            hint: new.hint,
+            read_preferred: false,
+            queue: Overrides::default(),
+            state: DeviceState::Online,
+            role: Role::Member,
+            used: BTreeMap::new(),
+            counters: DeviceCounters::default(),
+            written: 0,
+            flushed: 0,
+            faults: 0,
+            is_behind: false,
+            moved: 0,
+        }
+    }
+
+    /// New chunks may go there.
+    pub fn takes_chunks(&self) -> bool {
+        self.state.is_used() && self.role == Role::Member
+    }
+
+    /// The pool's records have it.
+    pub fn is_recorded(&self) -> bool {
+        matches!(self.role, Role::Member | Role::Leaving)
+    }
+
     /// Moves to `next` along the drawing; panics with both states otherwise.
     pub fn become_state(&mut self, next: DeviceState) {
         assert!(self.state.may_become(next), "device {}: {:?} may not become {next:?}", self.id, self.state);

@@ -13,9 +13,13 @@
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
+use crate::allocator::{Hint, Tiers};
 use crate::control::{Command, VolumeClass};
+use crate::device::DeviceClass;
 use crate::meta::assembly::MetaRead;
 use crate::meta::codec::{Malformed, Reader, Writer};
+use crate::meta::format::NewDevice;
+use crate::meta::record::{decode_choice, encode_choice};
 use crate::request::{Content, Input, IoError, Op, Output, Request};
 use crate::units::{BufId, ClientId, DeviceId, Instant, IoId, Uuid, VolumeId};
 
@@ -240,6 +244,17 @@ fn encode_command<'a>(w: &'a mut Writer, command: &Command) -> &'a mut Writer {
         Command::ScrubCancel => w.u8(13),
         Command::OnlineDevice { device } => w.u8(16).u32(device.0),
         Command::OfflineDevice { device } => w.u8(17).u32(device.0),
+        Command::AddDevice(new) => encode_new(w.u8(20), new),
+        Command::RemoveDevice { device } => w.u8(21).u32(device.0),
+        Command::Balance { data, metadata } => {
+            w.u8(22);
+            [data, metadata].into_iter().for_each(|choice| encode_choice(w, choice.as_ref()));
+            w
+        }
+        Command::ReplaceDevice { device, by } => w.u8(26).u32(device.0).u32(by.0),
+        Command::JobPause => w.u8(23),
+        Command::JobResume => w.u8(24),
+        Command::JobCancel => w.u8(25),
     }
 }
 
@@ -264,13 +279,43 @@ fn decode_command(r: &mut Reader<'_>) -> Result<Command, Malformed> {
         13 => Command::ScrubCancel,
         16 => Command::OnlineDevice { device: DeviceId(r.u32()?) },
         17 => Command::OfflineDevice { device: DeviceId(r.u32()?) },
+        20 => Command::AddDevice(decode_new(r)?.into()),
+        21 => Command::RemoveDevice { device: DeviceId(r.u32()?) },
+        22 => Command::Balance { data: decode_choice(r)?, metadata: decode_choice(r)? },
+        23 => Command::JobPause,
+        24 => Command::JobResume,
+        25 => Command::JobCancel,
+        26 => Command::ReplaceDevice { device: DeviceId(r.u32()?), by: DeviceId(r.u32()?) },
         _ => return Err(Malformed),
     })
+}
+
+fn encode_new<'a>(w: &'a mut Writer, new: &NewDevice) -> &'a mut Writer {
+    let NewDevice { uuid, path, size, class, rotational, tiers, hint } = new;
+    w.uuid(*uuid).text(path).u64(*size).text(class.name()).u8(u8::from(*rotational)).u8(*hint as u8);
+    match tiers {
+        None => w.u8(0),
+        Some(tiers) => w.u8(1).u8(tiers.data).u8(tiers.metadata),
+    }
+}
+
+fn decode_new(r: &mut Reader<'_>) -> Result<NewDevice, Malformed> {
+    let (uuid, path, size) = (r.uuid()?, r.text()?, r.u64()?);
+    let class = DeviceClass::parse(&r.text()?).ok_or(Malformed)?;
+    let rotational = r.u8()? == 1;
+    let hint = Hint::ALL.get(usize::from(r.u8()?)).copied().ok_or(Malformed)?;
+    let tiers = match r.u8()? {
+        0 => None,
+        _ => Some(Tiers { data: r.u8()?, metadata: r.u8()? }),
+    };
+    Ok(NewDevice { uuid, path, size, class, rotational, tiers, hint })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Profile;
+    use crate::job::Choice;
     use std::format;
     use std::vec;
 
@@ -280,11 +325,18 @@ mod tests {
         Input::Submit(Request { tag: 1, client, volume, op, offset: 5, len: 6, buf, content, no_merge: true })
     }
 
+    fn new_device(tiers: Option<Tiers>) -> NewDevice {
+        let class = DeviceClass::parse("ssd").expect("a class");
+        let (uuid, hint) = (Uuid([7; 16]), Hint::MetadataOnly);
+        NewDevice { uuid, path: "disk".into(), size: 1 << 30, class, rotational: true, tiers, hint }
+    }
+
     #[test]
     fn every_entry_reads_back_and_a_cut_is_malformed() {
         let read = MetaRead { device: DeviceId(1), offset: 4096, len: 3 };
         let control = |command| Entry::Handle(Instant(9), Input::Control { tag: 8, command });
         let (volume, name, value) = (VolumeId(1), "n".into(), "v".into());
+        let choice = Choice { convert: Some(Profile::Raid1), device: Some(DeviceId(2)), limit: 3, ..Choice::default() };
         let mut entries = vec![
             Entry::Boot(Uuid([1; 16])),
             Entry::Superblock(vec![1, 2, 3]),
@@ -306,10 +358,16 @@ mod tests {
             control(Command::SetDevice { device: DeviceId(1), name: "n".into(), value: "v".into() }),
             control(Command::OnlineDevice { device: DeviceId(1) }),
             control(Command::OfflineDevice { device: DeviceId(1) }),
+            control(Command::AddDevice(new_device(None).into())),
+            control(Command::AddDevice(new_device(Some(Tiers { data: 1, metadata: 2 })).into())),
+            control(Command::RemoveDevice { device: DeviceId(3) }),
+            control(Command::ReplaceDevice { device: DeviceId(3), by: DeviceId(4) }),
+            control(Command::Balance { data: None, metadata: Some(choice) }),
             Entry::End(1, 2),
         ];
         let simple = [Command::Checkpoint, Command::Close, Command::ScrubStart, Command::ScrubPause];
         let simple = simple.into_iter().chain([Command::ScrubResume, Command::ScrubCancel]);
+        let simple = simple.chain([Command::JobPause, Command::JobResume, Command::JobCancel]);
         entries.extend(simple.map(control));
         let changes = [false, true].into_iter().flat_map(|fua| {
             let zeroes = [false, true].map(|no_hole| Op::WriteZeroes { fua, no_hole });

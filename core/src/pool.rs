@@ -3,8 +3,10 @@
 //! Changes come as [`Record`]s, from the log of an earlier run and from the running engine alike, so that what was
 //! read back cannot differ from what was.
 
+mod members;
 mod place;
 mod totals;
+pub mod trial;
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -15,6 +17,7 @@ use crate::ChunkType;
 use crate::allocator;
 use crate::chunk::Chunk;
 use crate::device::{Device, RESERVED, Used};
+use crate::job::Job;
 use crate::meta::record::Record;
 use crate::profile::Profile;
 use crate::properties::Properties;
@@ -38,6 +41,8 @@ pub struct Pool {
     pub properties: Properties,
     /// The last scrub. While one runs its place and sums move without a record; the engine writes one now and then.
     pub scrub: Scrub,
+    /// The last job, if there ever was one; likewise.
+    pub job: Option<Job>,
     /// Where a write may be under way: copies may differ.
     pub(crate) intent: Regions,
     /// By member, what it missed; never an empty set.
@@ -50,6 +55,8 @@ pub struct Pool {
     volumes: Sparse<Volume>,
     pub(crate) next_chunk: u32,
     pub(crate) next_volume: u32,
+    /// Ids below have been used.
+    next_device: u32,
 }
 
 /// A record does not fit what the pool is; the text says how.
@@ -72,6 +79,7 @@ impl Pool {
             profiles: [Profile::Single; 3],
             properties: Properties::default(),
             scrub: Scrub::default(),
+            job: None,
             intent: Regions::default(),
             stale: BTreeMap::new(),
             devices: Vec::new(),
@@ -81,6 +89,7 @@ impl Pool {
             volumes: Sparse::default(),
             next_chunk: 1,
             next_volume: 1,
+            next_device: 1,
         }
     }
 
@@ -143,8 +152,14 @@ impl Pool {
     pub(crate) fn records(&self) -> Vec<Record> {
         let head = Record::Pool { profiles: self.profiles, next_chunk: self.next_chunk, next_volume: self.next_volume };
         let mut records = Vec::from([head]);
-        records.extend(self.devices().map(|d| Record::Device(d.clone().into())));
-        records.extend(self.chunks().map(|c| Record::ChunkAdd(c.clone().into())));
+        let last = self.devices().filter(|d| d.is_recorded()).map(|d| d.id.0).max().unwrap_or(0);
+        if self.next_device > last + 1 {
+            records.push(Record::DeviceRemove(DeviceId(self.next_device - 1)));
+        }
+        records.extend(self.devices().filter(|d| d.is_recorded()).map(|d| Record::Device(d.clone().into())));
+        // A system chunk that closes goes with the checkpoint that this is for; others go by a record of their own.
+        let stays = |c: &&Chunk| c.kind != ChunkType::System || !c.closing;
+        records.extend(self.chunks().filter(stays).map(|c| Record::ChunkAdd(c.clone().into())));
         records.extend(self.volumes().map(|v| Record::Volume {
             id: v.id,
             name: v.name.clone(),
@@ -156,6 +171,7 @@ impl Pool {
         if self.scrub.state != State::None {
             records.push(Record::Scrub(self.scrub.clone().into()));
         }
+        records.extend(self.job.clone().map(|job| Record::Job(job.into())));
         records.extend(self.intent.words().map(|((volume, word), bits)| Record::Intent { volume, word, bits }));
         for (&device, regions) in &self.stale {
             let record = |((volume, word), bits)| Record::Stale { device, volume, word, bits };
@@ -206,6 +222,7 @@ impl Pool {
                 self.space_changed(&chunk);
                 self.chunks.put(chunk.id.index(), *chunk);
             }
+            Record::Column { chunk, column, to } => self.move_column(chunk, column.into(), to)?,
             Record::ChunkRemove(id) => {
                 let Some(chunk) = self.chunks.take(id.index()) else {
                     return Err(Contradiction(format!("chunk {id} goes but was not there")));
@@ -252,15 +269,18 @@ impl Pool {
                 let _ = self.properties.set(&name, &value);
             }
             Record::Device(mut device) => {
+                self.next_device = self.next_device.max(device.id.0 + 1);
                 if let Some(old) = self.device_mut(device.id) {
                     device.used = core::mem::take(&mut old.used);
                     device.counters = old.counters;
+                    device.role = old.role;
                     (device.written, device.flushed) = (old.written, old.flushed);
                     (device.faults, device.is_behind) = (old.faults, old.is_behind);
                 }
                 self.members_changed();
                 put(&mut self.devices, device.id.index(), *device);
             }
+            Record::DeviceRemove(id) => self.drop_member(id)?,
             Record::Pool { profiles, next_chunk, next_volume } => {
                 self.profiles = profiles;
                 self.next_chunk = self.next_chunk.max(next_chunk);
@@ -276,6 +296,11 @@ impl Pool {
                 None => return Err(Contradiction(format!("a leaf of volume {volume}, which does not exist"))),
             },
             Record::Scrub(scrub) => self.scrub = *scrub,
+            Record::Job(job) => self.job = Some(*job),
+            Record::Profiles(profiles) => {
+                self.profiles = profiles;
+                self.members_changed();
+            }
             // Of a volume that a power cut took back, or that is gone, it says nothing.
             Record::Intent { volume, word, bits } if self.volume(volume).is_some() => {
                 self.intent.set_word((volume, word), self.intent.word((volume, word)) | bits);

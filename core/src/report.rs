@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::control::VolumeClass;
+use crate::device::Role;
 use crate::queue::class::Class;
 use crate::queue::config::Source;
 use crate::queue::stats::QueueStats;
@@ -43,10 +44,23 @@ pub struct PoolReport {
     pub generation: u64,
     /// The last scrub.
     pub scrub: ScrubReport,
+    /// The last job, if there ever was one.
+    pub job: Option<JobReport>,
     /// Where copies may differ.
     pub resync: ResyncReport,
     /// Its records can be written no more: changes fail until it is exported and imported.
     pub suspended: bool,
+}
+
+/// The last job, as of now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobReport {
+    /// What the pool remembers of it.
+    pub job: crate::job::Job,
+    /// Bytes of content a second over the last minute; 0 when not known yet, or while it does not run.
+    pub rate: u64,
+    /// It waits for room that is about to come free.
+    pub is_waiting: bool,
 }
 
 /// What a member missed.
@@ -97,6 +111,8 @@ pub struct DeviceReport {
     pub read_preferred: bool,
     /// State.
     pub state: DeviceState,
+    /// Whether it comes or goes.
+    pub role: Role,
     /// Usable bytes.
     pub size: u64,
     /// Bytes in chunks by type: data, metadata, system.

@@ -354,6 +354,40 @@ pub enum Event {
         /// First byte on it.
         device_offset: u64,
     },
+    /// A job that moves content is done; with `lost` units left behind it was given up.
+    JobEnded {
+        /// Its task's name.
+        task: &'static str,
+        /// Bytes of content that it moved.
+        bytes: u64,
+        /// Units of which some block could not be read from any copy.
+        lost: u64,
+    },
+    /// A job cannot go on by itself and is paused: there is no room, or what it writes to fails.
+    JobStopped {
+        /// Its task's name.
+        task: &'static str,
+        /// There is no room.
+        no_room: bool,
+    },
+    /// A unit could not be moved: some block of it could not be read from any copy.
+    MoveLost {
+        /// Whose.
+        volume: VolumeId,
+        /// Its name.
+        name: alloc::string::String,
+        /// First byte within the volume.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// A device is no member any more.
+    DeviceRemoved {
+        /// Which it was.
+        device: DeviceId,
+        /// Its superblock was cleared; else it still says that it is a member.
+        cleared: bool,
+    },
     /// Blocks of a copy could not be read, or were not what the other copies hold, and were written anew.
     Repaired {
         /// Whose.

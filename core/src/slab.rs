@@ -40,6 +40,10 @@ impl<T> Slab<T> {
         self.places.get(id as usize)?.as_ref()
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.places.iter().flatten()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }

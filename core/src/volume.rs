@@ -269,10 +269,15 @@ impl Map {
 
     /// Has the next checkpoint write every leaf that has a page.
     pub(crate) fn touch_tables(&mut self) {
+        self.touch_pages(|page| page != 0);
+    }
+
+    /// Has the next checkpoint write every leaf with such a page.
+    pub(crate) fn touch_pages(&mut self, has: impl Fn(u64) -> bool) {
         let Map { directories, dirty, .. } = self;
         for (i, directory) in directories.iter_mut().enumerate() {
             for (j, slot) in directory.iter_mut().flat_map(|d| d.iter_mut()).enumerate() {
-                if slot.page != 0 && !core::mem::replace(&mut slot.dirty, true) {
+                if has(slot.page) && !core::mem::replace(&mut slot.dirty, true) {
                     dirty.push((i * DIRECTORY + j) as u64);
                 }
             }

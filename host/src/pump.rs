@@ -23,6 +23,7 @@ mod door;
 mod handle;
 mod inbox;
 mod load;
+mod members;
 mod memory;
 mod open;
 mod stop;
@@ -34,14 +35,12 @@ pub use open::superblock_of;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant as Clock};
 
-use braid_core::control::{ControlError, Done};
 use braid_core::meta::format::NewPool;
 use braid_core::meta::superblock::Superblock;
 use braid_core::request::{Event, Input, Output, Reply, Request};
-use braid_core::units::{Instant, MIB, Uuid};
+use braid_core::units::{DeviceId, Instant, MIB, Uuid};
 
 #[cfg(feature = "fuse")]
 use self::calls::{Due, FUSE};
@@ -137,7 +136,9 @@ struct Pump {
     #[cfg(feature = "fuse")]
     thirsty_calls: VecDeque<Addressed>,
     loads: Option<Running>,
-    commands: HashMap<u64, Sender<Result<Done, ControlError>>>,
+    commands: HashMap<u64, members::Tell>,
+    /// Commands that add a member, and its id.
+    joining: HashMap<u64, DeviceId>,
     next_command: u64,
 
     /// Aligned copies of the pool's own records in flight.
@@ -209,11 +210,17 @@ impl Pump {
                 }
                 Output::Reply(reply) => self.reply(reply),
                 Output::Done { tag, result } => {
+                    self.member_answered(tag, result.is_ok());
                     if let Some(tell) = self.commands.remove(&tag) {
                         let _ = tell.send(result);
                     }
                 }
-                Output::Event(event) => (self.on_event)(event),
+                Output::Event(event) => {
+                    if let Event::DeviceRemoved { device, .. } = event {
+                        self.close_member(device);
+                    }
+                    (self.on_event)(event);
+                }
                 Output::Idle { until } => {
                     if !self.feed_load() {
                         return until;

@@ -9,6 +9,7 @@ mod commands;
 mod copies;
 mod door;
 mod life;
+mod members;
 mod misdirect;
 mod quiet;
 mod time;
@@ -121,6 +122,8 @@ pub struct World {
     stale: BTreeMap<(u32, u64), u64>,
     /// Blocks of devices that a misdirected write left wrong, once.
     spoilt: BTreeSet<(u32, u64)>,
+    /// Those of them that nobody has written since.
+    spoilt_still: BTreeSet<(u32, u64)>,
     batch: Vec<Input>,
 }
 
@@ -168,6 +171,7 @@ impl World {
             failed: BTreeSet::new(),
             stale: BTreeMap::new(),
             spoilt: BTreeSet::new(),
+            spoilt_still: BTreeSet::new(),
             batch: Vec::new(),
         }
     }

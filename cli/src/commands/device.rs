@@ -1,7 +1,7 @@
 //! `device`: members, their errors, their space, and what could become one.
 
 use super::status::{DEVICES, yes_no};
-use super::{Context, Outcome, pool, probe, property};
+use super::{Context, Outcome, jobs, pool, probe, property};
 use crate::args::{DeviceCommand, ListArgs, OfflineArgs, OnlineArgs, ScanArgs, StatsArgs};
 use crate::foreign;
 use crate::render::table::{Cell, Column, extra, shown, table};
@@ -11,6 +11,9 @@ use std::cell::Cell as Mutable;
 
 pub(crate) fn device(context: &Context, command: DeviceCommand, commands: &[String]) -> Outcome {
     match command {
+        DeviceCommand::Add(args) => jobs::add(context, &args),
+        DeviceCommand::Remove(args) => jobs::remove(context, &args),
+        DeviceCommand::Replace(args) => jobs::replace(context, &args),
         DeviceCommand::List(args) => list(context, args),
         DeviceCommand::Stats(args) => stats(context, args),
         DeviceCommand::Usage(args) => pool::usage(context, args),

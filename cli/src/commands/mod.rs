@@ -2,8 +2,10 @@
 
 pub(crate) mod device;
 pub(crate) mod iostat;
+pub(crate) mod jobs;
 pub(crate) mod pool;
 pub(crate) mod probe;
+pub(crate) mod progress;
 pub(crate) mod property;
 pub(crate) mod scrub;
 pub(crate) mod share;

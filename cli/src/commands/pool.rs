@@ -23,27 +23,8 @@ pub(crate) fn create(context: &Context, args: CreateArgs) -> Outcome {
 
 /// The request that the arguments stand for.
 fn plan(args: CreateArgs) -> Result<CreatePool, ApiError> {
-    // Order does not matter: the first word that is no device is the pool.
-    let pool = args.words.iter().position(|w| !resolve::is_device(w)).ok_or_else(|| {
-        ApiError::usage("pool.no_name", "which pool? a name without '/' is missing")
-            .hint("for example: braid create tank -d raid1 /dev/sdb /dev/sdc")
-    })?;
-    let name = args.words[pool].clone();
+    let (name, devices) = members(&args.words, &args.class, &args.tier)?;
     check::pool_name(&name)?;
-    let mut devices = Vec::<NewDevice>::new();
-    for (i, word) in args.words.iter().enumerate() {
-        if i != pool {
-            let paths = if word.contains('/') { resolve::device_list(word)? } else { vec![resolve::device(word)?] };
-            devices.extend(paths.into_iter().map(|path| NewDevice { path, ..NewDevice::default() }));
-        }
-    }
-    for rule in &args.class {
-        classify(rule, &mut devices)?;
-    }
-    for rule in &args.tier {
-        assign_tier(rule, &mut devices)?;
-    }
-    same_twice(&devices)?;
     let mut properties = BTreeMap::new();
     for option in &args.option {
         let (name, value) = super::property::assignment(option)?;
@@ -79,6 +60,34 @@ fn plan(args: CreateArgs) -> Result<CreatePool, ApiError> {
         dry_run: args.change.dry_run,
         force: args.change.force,
     })
+}
+
+/// A pool and devices, with what rules say of their classes and tiers.
+pub(crate) fn members(
+    words: &[String],
+    class: &[String],
+    tier: &[String],
+) -> Result<(String, Vec<NewDevice>), ApiError> {
+    // Order does not matter: the first word that is no device is the pool.
+    let pool = words.iter().position(|w| !resolve::is_device(w)).ok_or_else(|| {
+        ApiError::usage("pool.no_name", "which pool? a name without '/' is missing")
+            .hint("for example: braid create tank -d raid1 /dev/sdb /dev/sdc   braid add tank /dev/sdd")
+    })?;
+    let mut devices = Vec::<NewDevice>::new();
+    for (i, word) in words.iter().enumerate() {
+        if i != pool {
+            let paths = if word.contains('/') { resolve::device_list(word)? } else { vec![resolve::device(word)?] };
+            devices.extend(paths.into_iter().map(|path| NewDevice { path, ..NewDevice::default() }));
+        }
+    }
+    for rule in class {
+        classify(rule, &mut devices)?;
+    }
+    for rule in tier {
+        assign_tier(rule, &mut devices)?;
+    }
+    same_twice(&devices)?;
+    Ok((words[pool].clone(), devices))
 }
 
 /// `raid1@ssd,hdd`.

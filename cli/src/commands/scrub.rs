@@ -1,13 +1,12 @@
 //! `scrub`: reads every copy of everything and compares.
 
+use super::progress::{self, Progress, duration};
 use super::{Context, Outcome, print};
-use crate::args::{ScrubArgs, WaitArgs};
+use crate::args::ScrubArgs;
 use crate::render::{self, printable};
 use braid_host::control::api::*;
 use braid_host::control::size;
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write};
-use std::time::{Duration, Instant};
 
 /// Words of `braid scrub WORD POOL`; no pool can be named like one.
 const ACTIONS: [(&str, Option<ScrubAction>); 7] = [
@@ -19,12 +18,6 @@ const ACTIONS: [(&str, Option<ScrubAction>); 7] = [
     ("stop", Some(ScrubAction::Cancel)),
     ("limit", Some(ScrubAction::Limit)),
 ];
-
-/// How often `-w` looks, on a terminal and elsewhere it says something every [`LINE`].
-const LOOK: Duration = Duration::from_millis(500);
-const LINE: Duration = Duration::from_secs(10);
-/// Signs of the bar.
-const BAR: u64 = 30;
 
 /// What was asked for.
 #[derive(Debug, PartialEq)]
@@ -107,17 +100,6 @@ pub(crate) fn scrub(context: &Context, args: &ScrubArgs) -> Outcome {
     })
 }
 
-/// `wait`: as zpool has it, without a word and without a look at what was found. There is one activity, and so all of
-/// them are the one that was named.
-pub(crate) fn wait_for(context: &Context, args: &WaitArgs) -> Outcome {
-    let WaitArgs { activities: _, pool } = args;
-    let info = until_it_rests(context, pool)?;
-    if context.json {
-        print(&render::json::<ScrubStatus>(&vec![info], false));
-    }
-    Ok(0)
-}
-
 /// Until it does not run any more; exit 1 when it found something, or did not get to its end.
 fn wait(context: &Context, pool: &str) -> Outcome {
     let info = until_it_rests(context, pool)?;
@@ -130,64 +112,18 @@ fn wait(context: &Context, pool: &str) -> Outcome {
 }
 
 /// Looks at the scrub until it does not run, and shows how far it is.
-fn until_it_rests(context: &Context, pool: &str) -> Result<ScrubInfo, ApiError> {
-    let on_terminal = std::io::stderr().is_terminal();
-    let mut told: Option<Instant> = None;
-    let mut pause = Duration::from_millis(20);
-    let info = loop {
+pub(crate) fn until_it_rests(context: &Context, pool: &str) -> Result<ScrubInfo, ApiError> {
+    let look = || {
         let mut all = context.client.call(ScrubStatus { pool: Some(pool.into()) })?;
-        let info = all.pop().ok_or_else(|| ApiError::no_pool(pool))?;
-        if info.state != "running" {
-            break info;
-        }
-        if on_terminal {
-            // The line is written over, and what a longer one left behind is cleared.
-            eprint!("\r{}\x1b[K", bar(&info));
-            let _ = std::io::stderr().flush();
-        } else if told.is_none_or(|at| at.elapsed() >= LINE) {
-            if told.is_some() {
-                eprintln!("{}", progress(&info));
-            }
-            told = told.map(|_| Instant::now()).or_else(|| Some(Instant::now()));
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(LOOK);
+        all.pop().ok_or_else(|| ApiError::no_pool(pool))
     };
-    if on_terminal {
-        eprint!("\r\x1b[K");
-    }
-    Ok(info)
+    progress::until_it_rests(look, |info| (info.state == "running").then(|| progress_of(info)))
 }
 
-/// Tenths of a percent.
-fn per_mille(info: &ScrubInfo) -> u64 {
-    let done = u128::from(info.done_bytes.min(info.total_bytes)) * 1000;
-    done.checked_div(u128::from(info.total_bytes)).map_or(0, |n| n as u64)
-}
-
-fn percent(info: &ScrubInfo) -> String {
-    let n = per_mille(info);
-    format!("{}.{} %", n / 10, n % 10)
-}
-
-/// `35.3 % of 3.4GiB, 512MiB/s, 4 min left`.
-fn progress(info: &ScrubInfo) -> String {
-    let mut text = format!("{} of {}", percent(info), size::long(info.total_bytes));
-    if let Some(rate) = info.rate_bytes_per_s {
-        let _ = write!(text, ", {}/s", size::long(rate));
-    }
-    if let Some(ns) = info.eta_ns {
-        let _ = write!(text, ", {} left", duration(ns));
-    }
-    if info.differences + info.read_errors > 0 {
-        let _ = write!(text, ", {}", found(info));
-    }
-    text
-}
-
-fn bar(info: &ScrubInfo) -> String {
-    let full = (per_mille(info) * BAR / 1000) as usize;
-    format!("[{}{}] {}", "=".repeat(full), " ".repeat(BAR as usize - full), progress(info))
+fn progress_of(info: &ScrubInfo) -> Progress {
+    let note = if info.differences + info.read_errors > 0 { found(info) } else { String::new() };
+    let (done, total) = (info.done_bytes, info.total_bytes);
+    Progress { done, total, rate: info.rate_bytes_per_s, eta_ns: info.eta_ns, note }
 }
 
 fn found(info: &ScrubInfo) -> String {
@@ -207,25 +143,14 @@ fn repaired(info: &ScrubInfo) -> String {
     }
 }
 
-/// `850 ms`, `12 s`, `4 min`, `3 h 10 min`, `5 d`.
-fn duration(ns: u64) -> String {
-    match ns / 1_000_000_000 {
-        0 => format!("{} ms", ns / 1_000_000),
-        s @ 1..=119 => format!("{s} s"),
-        s @ 120..=7199 => format!("{} min", s / 60),
-        s @ 7200..=172_799 => format!("{} h {} min", s / 3600, s % 3600 / 60),
-        s => format!("{} d", s / 86_400),
-    }
-}
-
 /// What stands behind `scan:`.
 pub(crate) fn scan(info: &ScrubInfo) -> String {
     let started = info.started_at.as_deref().unwrap_or("an unknown time");
     let ended = info.ended_at.as_deref().unwrap_or("an unknown time");
     let mut text = match info.state.as_str() {
-        "running" => format!("scrub in progress since {started}: {}", progress(info)),
-        "paused" => format!("scrub paused at {ended}: {}", progress(info)),
-        "canceled" => format!("scrub canceled at {ended} at {}: {}", percent(info), found(info)),
+        "running" => format!("scrub in progress since {started}: {}", progress_of(info).line()),
+        "paused" => format!("scrub paused at {ended}: {}", progress_of(info).line()),
+        "canceled" => format!("scrub canceled at {ended} at {}: {}", progress_of(info).percent(), found(info)),
         "finished" => format!(
             "scrub finished at {ended}: {} read in {}, {}",
             size::long(info.done_bytes.saturating_sub(info.unread_bytes)),
@@ -324,10 +249,14 @@ mod tests {
         };
         assert_eq!(scan(&info), "scrub in progress since 2026-11-21T08:00:00Z: 33.3 % of 3GiB");
         (info.rate_bytes_per_s, info.eta_ns, info.differences) = (Some(1 << 20), Some(2_048_000_000_000), 1);
-        assert_eq!(progress(&info), "33.3 % of 3GiB, 1MiB/s, 34 min left, 1 block not alike");
-        assert!(bar(&info).starts_with("[=========                     ] 33.3 %"), "{}", bar(&info));
+        assert_eq!(progress_of(&info).line(), "33.3 % of 3GiB, 1MiB/s, 34 min left, 1 block not alike");
+        assert!(
+            progress_of(&info).bar().starts_with("[=========                     ] 33.3 %"),
+            "{}",
+            progress_of(&info).bar()
+        );
         info.total_bytes = 0;
-        assert_eq!(percent(&info), "0.0 %");
+        assert_eq!(progress_of(&info).percent(), "0.0 %");
         assert_eq!(scan(&ScrubInfo::default()), "none requested");
     }
 }

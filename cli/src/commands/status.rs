@@ -143,6 +143,9 @@ fn show(pool: &PoolStatus, verbose: bool, flags: &ListFlags) -> Result<String, A
         let _ = writeln!(out, " spill: {} ({} times since open)", printable(&text), spill.count);
     }
     let _ = writeln!(out, "  scan: {}", printable(&super::scrub::scan(&pool.scrub)));
+    if let Some(line) = super::jobs::line(&pool.job) {
+        let _ = writeln!(out, "  jobs: {}", printable(&line));
+    }
     for note in &pool.notes {
         let _ = writeln!(out, "  note: {}", printable(note));
     }

@@ -5,6 +5,7 @@ mod exposition;
 mod lab;
 mod mock;
 mod modelled;
+mod moving;
 mod placement;
 mod real;
 mod restart;
@@ -37,13 +38,18 @@ fn what_people_type_first_is_understood() {
         ("fi show", 0, "pool: tank"),
         ("dev stats tank", 0, "SLOW"),
         ("dev st -c tank", 0, "SLOW"),
-        ("device add /dev/sdf tank", 1, "adding a device to a pool is not there yet"),
-        ("add tank /dev/sdf", 1, "not there yet"),
-        ("remove tank 3", 1, "not there yet"),
-        ("device delete missing tank", 1, "removing a device is not there yet"),
-        ("replace start 3 /dev/sdf tank", 1, "not there yet"),
-        ("replace tank sdd sdf", 1, "not there yet"),
-        ("balance start -dconvert=raid1 tank", 1, "not there yet"),
+        ("device add /dev/sdf tank", 0, "device 4 added to pool tank"),
+        ("add tank /dev/sdf", 0, "writable data        900GiB → "),
+        ("add -n tank /dev/sdf", 0, "nothing was changed"),
+        ("remove tank 3", 0, "wait: braid wait tank"),
+        ("remove -w tank 3", 0, "remove of device 3 finished at 2026-11-21T08:01:00Z: 101GiB moved in 60 s"),
+        ("device delete missing tank", 4, "no member is missing"),
+        ("replace start 3 /dev/sdf tank", 0, "/dev/sdf replaces device 3"),
+        ("replace -n tank 3 /dev/sdf", 0, "nothing was changed"),
+        ("replace tank sdqd sdnone", 2, "there is no /dev/sdnone"),
+        ("balance start -dconvert=raid1 tank", 0, "balance of pool tank"),
+        ("balance status tank", 0, "jobs: remove of device 3 finished"),
+        ("balance pause tank", 0, "changed"),
         ("scrub -w tank", 0, "scrub finished at 2026-11-21T08:01:00Z: 600GiB read in 60 s, nothing found"),
         ("scrub start -B tank", 0, "scrub finished"),
         ("set read_policy=latency tank", 0, "read_policy=latency"),

@@ -162,6 +162,7 @@ impl Service for Mock {
             spilled: vec![Spill { kind: "metadata".into(), bytes: GIB, count: 1 }],
             notes: vec![],
             scrub: ScrubInfo { pool: "tank".into(), state: "none".into(), ..ScrubInfo::default() },
+            job: JobInfo { pool: "tank".into(), state: "none".into(), ..JobInfo::default() },
             problems: if bad { vec![problem] } else { vec![] },
             devices: self.devices(),
         }])
@@ -193,6 +194,48 @@ impl Service for Mock {
             done_bytes: 600 * GIB,
             total_bytes: 600 * GIB,
             ..ScrubInfo::default()
+        }])
+    }
+    fn add(&self, r: AddDevices) -> Result<Change, ApiError> {
+        self.note(&r);
+        Self::pool(&r.pool)?;
+        let (before, after) = (Some(standing(900 * GIB, 1)), Some(standing(1800 * GIB, 1)));
+        Ok(Change { before, after, ..change(format!("device 4 added to pool {}", r.pool), r.dry_run)? })
+    }
+    fn remove(&self, r: RemoveDevice) -> Result<Change, ApiError> {
+        self.note(&r);
+        Self::pool(&r.pool)?;
+        let what = format!("device {} leaves pool {}", r.device, r.pool);
+        Ok(Change { move_bytes: 101 * GIB, after: Some(standing(500 * GIB, 1)), ..change(what, r.dry_run)? })
+    }
+    fn replace(&self, r: ReplaceDevice) -> Result<Change, ApiError> {
+        self.note(&r);
+        Self::pool(&r.pool)?;
+        change(format!("{} replaces device {}", r.new.path, r.device), r.dry_run)
+    }
+    fn balance(&self, r: Balance) -> Result<Change, ApiError> {
+        self.note(&r);
+        Self::pool(&r.pool)?;
+        change(format!("balance of pool {}", r.pool), r.dry_run)
+    }
+    fn job(&self, r: JobControl) -> Result<Change, ApiError> {
+        self.note(&r);
+        Self::pool(&r.pool)?;
+        change(format!("balance of pool {} changed", r.pool), false)
+    }
+    fn job_status(&self, r: JobStatus) -> Result<Vec<JobInfo>, ApiError> {
+        Self::known(&r.pool)?;
+        Ok(vec![JobInfo {
+            pool: "tank".into(),
+            task: Some("remove".into()),
+            device: Some(3),
+            state: "finished".into(),
+            ended_at: Some("2026-11-21T08:01:00Z".into()),
+            running_ns: 60_000_000_000,
+            done_bytes: 101 * GIB,
+            total_bytes: 101 * GIB,
+            chunks: 11,
+            ..JobInfo::default()
         }])
     }
     fn usage(&self, r: Usage) -> Result<Vec<PoolUsage>, ApiError> {

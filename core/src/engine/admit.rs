@@ -1,6 +1,6 @@
 //! A request at the door: admitted or refused on its way in, answered and counted on its way out.
 
-use super::{Active, Engine, Phase, Waiter, data, mend};
+use super::{Active, Engine, Phase, Waiter, data, mend, moving};
 use crate::request::{Copy, NO_BUF, Op, Output, Reply, Request, RequestError};
 use crate::units::VolumeId;
 
@@ -111,6 +111,10 @@ impl Engine {
         for next in granted.drain(..) {
             if next >= mend::TOKENS {
                 self.mend_granted(next);
+                continue;
+            }
+            if next >= moving::TOKENS {
+                self.move_granted(next);
                 continue;
             }
             self.counters.parked.add(self.now.since(self.requests[next].waits_since));

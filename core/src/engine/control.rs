@@ -24,6 +24,11 @@ pub(super) enum Due {
     Stable(Lsn),
     /// Once a checkpoint that begins after it is durable.
     Checkpoint,
+    /// Once so many checkpoints wrote a device's superblock, and its record is stable.
+    Joined {
+        device: DeviceId,
+        slots: u8,
+    },
 }
 
 pub(super) type Outcome = Result<(Done, Due), ControlError>;
@@ -95,12 +100,20 @@ impl Engine {
             Command::Checkpoint => Ok((Done::Changed, Due::Checkpoint)),
             Command::Close => {
                 self.close_scrub();
+                self.close_job();
                 Ok((Done::Changed, Due::Checkpoint))
             }
             Command::ScrubStart => self.start_scrub(),
             Command::ScrubPause => self.pause_scrub(),
             Command::ScrubResume => self.resume_scrub(),
             Command::ScrubCancel => self.cancel_scrub(),
+            Command::AddDevice(new) => self.add_device(&new),
+            Command::RemoveDevice { device } => self.start_remove(device),
+            Command::ReplaceDevice { device, by } => self.start_replace(device, by),
+            Command::Balance { data, metadata } => self.start_balance(data, metadata),
+            Command::JobPause => self.pause_job(),
+            Command::JobResume => self.resume_job(),
+            Command::JobCancel => self.cancel_job(),
         }
     }
 
@@ -175,7 +188,7 @@ impl Engine {
     }
 
     fn set_device(&mut self, id: DeviceId, name: &str, value: &str) -> Outcome {
-        let Some(device) = self.pool.device(id) else {
+        let Some(device) = self.pool.device(id).filter(|d| d.is_recorded()) else {
             let text = format!("pool {:?} has no device {id}", self.pool.name);
             return Err(ControlError::new(ErrorKind::NotFound, text));
         };
@@ -284,6 +297,7 @@ impl Engine {
             writable_metadata,
             generation: self.commit.generation(),
             scrub: self.scrub_report(),
+            job: self.job_report(),
             resync: self.resync_report(),
             suspended: self.is_suspended(),
         }
@@ -306,6 +320,7 @@ impl Engine {
             tiers: d.tiers,
             read_preferred: d.read_preferred,
             state: d.state,
+            role: d.role,
             size: d.size,
             allocated,
             io: d.counters,

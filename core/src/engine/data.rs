@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::intent::written_parts;
 use super::{Active, Engine, Phase, Waiter};
+use crate::chunk::{Chunk, Column};
 use crate::control::VolumeClass;
 use crate::meta::journal::Lsn;
 use crate::meta::record::Record;
@@ -201,6 +202,8 @@ impl Engine {
             self.requests[id].error = Some(RequestError::NoVolume);
             return self.reply(id);
         }
+        let (start, end) = envelope(&request);
+        self.moving.note_change(request.volume, start, end);
         if request.op != Op::Discard {
             for (i, block) in edges(&request).into_iter().enumerate() {
                 let Some(block) = block else { continue };
@@ -386,6 +389,8 @@ impl Engine {
             {
                 self.requests[id].error = Some(RequestError::Io);
             }
+            let places = piece.first..piece.first + piece.copies;
+            let shift = c.shift.filter(|shift| places.contains(&shift.column));
             let any_online = set.iter().any(|c| self.pool.is_online(c.device));
             for (copy, column) in columns.into_iter().flatten().enumerate() {
                 if !self.pool.is_online(column.device) {
@@ -405,12 +410,31 @@ impl Engine {
                 let io = Io::new(owner, op, column.device, column.offset + piece.offset, piece.len, self.now);
                 self.issue(Io { buf, set, kind, no_merge: self.requests[id].request.no_merge, ..io });
             }
+            match shift.map(|shift| shift.to) {
+                Some(to) if !self.pool.is_online(to.device) => self.shift_failed(chunk),
+                Some(to) => {
+                    self.requests[id].pending += 1;
+                    let buf = buf.map_or(range(NO_BUF, 0, 0), |b| range(b.buf, u64::from(b.offset) + done, piece.len));
+                    let (first, copy) = (piece.first as u16, piece.copies as u8);
+                    let set = CopySet { chunk, first, copy, tried: 0, offset: piece.offset };
+                    let io = Io::new(owner, op, to.device, to.offset + piece.offset, piece.len, self.now);
+                    self.issue(Io { buf, set, kind, no_merge: self.requests[id].request.no_merge, ..io });
+                }
+                None => {}
+            }
             done += piece.len;
         }
     }
 
     /// One copy missed a write. What follows from that is known when all copies are back: see [`Self::judge_missed`].
     pub(super) fn copy_not_written(&mut self, id: u32, io: &Io, error: IoError) {
+        // Where a column is on its way to nobody reads before it is one.
+        let is_column = |c: &Column| (c.device, c.offset + io.set.offset) == (io.device, io.offset);
+        let goes_beside =
+            |c: &Chunk| usize::from(io.set.copy) == c.profile.facts().copies && !c.columns.iter().any(is_column);
+        if self.pool.chunk(io.set.chunk).is_some_and(goes_beside) {
+            return self.shift_failed(io.set.chunk);
+        }
         self.requests[id].trouble.get_or_insert_default().missed.push((io.device, io.set, error));
     }
 

@@ -21,6 +21,7 @@
 //! | `slip.rs` | what goes wrong on purpose, in the laboratory |
 //! | `mend/` | all copies of a unit made alike |
 //! | `scrub/` | not part of any: reading everything and comparing copies |
+//! | `moving/` | nor this: content on its way to another place, members that come and go |
 
 mod admit;
 mod commit;
@@ -29,7 +30,10 @@ mod data;
 mod intent;
 mod members;
 mod mend;
+mod meter;
+mod moving;
 mod offline;
+mod owners;
 mod plug;
 mod resync;
 mod scrub;
@@ -123,6 +127,16 @@ enum Waiter {
         tag: u64,
         done: Done,
     },
+    /// A device that joins: checkpoints to come.
+    Join {
+        tag: u64,
+        device: DeviceId,
+        slots: u8,
+    },
+    /// A member that leaves: the checkpoint without it.
+    Part {
+        device: DeviceId,
+    },
 }
 
 /// A pool that is served. See the crate's documentation for the law of the door.
@@ -152,6 +166,7 @@ pub struct Engine {
     commit: commit::Commit,
     space: space::Space,
     scrub: scrub::Work,
+    moving: moving::Work,
     mends: Slab<mend::Mend>,
     wanted: mend::wanted::Wanted,
     intent: intent::Intent,
@@ -198,6 +213,7 @@ impl Engine {
             commit: commit::Commit::new(superblock, pages, root),
             space: space::Space::default(),
             scrub: scrub::Work::default(),
+            moving: moving::Work::default(),
             mends: Slab::default(),
             wanted: mend::wanted::Wanted::default(),
             intent: intent::Intent::default(),
@@ -220,6 +236,7 @@ impl Engine {
                 engine.commit.dirty.insert(device.id);
             }
         }
+        engine.take_up_job();
         engine.find_open_chunks();
         engine.orphan_pages(orphans);
         engine.adopt_marks();
@@ -244,6 +261,7 @@ impl Engine {
                 Ok((done, Due::Now)) => self.outputs.push_back(Output::Done { tag, result: Ok(done) }),
                 Ok((done, Due::Stable(lsn))) => self.wait_stable(lsn, Waiter::Control { tag, done }),
                 Ok((done, Due::Checkpoint)) => self.join_checkpoint(Waiter::Control { tag, done }),
+                Ok((_, Due::Joined { device, slots })) => self.join_checkpoint(Waiter::Join { tag, device, slots }),
                 Err(error) => self.outputs.push_back(Output::Done { tag, result: Err(error) }),
             },
             Input::Compared { tag, equal } if tag & mend::TAG != 0 => self.mend_compared(tag, equal),
@@ -277,7 +295,7 @@ impl Engine {
                     continue;
                 }
                 // Last, so that clients' commands are on their way while it looks for work.
-                match self.scrub_turn() {
+                match self.scrub_turn().max(self.moving_turn()) {
                     scrub::Turn::Moved => {}
                     scrub::Turn::Later => return Output::Idle { until: Some(self.now) },
                     scrub::Turn::Nothing => {
@@ -286,6 +304,7 @@ impl Engine {
                             .into_iter()
                             .chain(self.clean_deadline())
                             .chain(self.catch_up_deadline())
+                            .chain(self.moving_wake())
                             .chain(self.wakes.next())
                             .min();
                         return Output::Idle { until };
@@ -350,7 +369,7 @@ impl Engine {
         self.requests.len()
     }
 
-    /// Ranges of volumes that are held now, by clients and by mends.
+    /// Ranges of volumes that are held now, by clients, by mends and by a job.
     pub fn locked(&self) -> usize {
         self.locks.held_count()
     }
@@ -565,6 +584,8 @@ impl Engine {
             Owner::Discard(chunk) => self.chunk_discarded(chunk),
             Owner::Scrub(piece) => self.scrub_read(piece, &io, result),
             Owner::Mend(id) | Owner::Restore(id) => self.mend_io_done(id, &io, result),
+            Owner::Move(id) => self.move_io_done(id, io, result),
+            Owner::Wipe => self.slot_wiped(io.device, result),
         }
     }
 
@@ -599,11 +620,15 @@ impl Engine {
         if !member.state.may_become(DeviceState::Failed) {
             return;
         }
+        if !member.is_recorded() {
+            // Nothing depends on it, and no record may name it.
+            member.become_state(DeviceState::Failed);
+            return self.post_views();
+        }
         member.become_state(DeviceState::Failed);
-        self.moves += 1;
-        member.moved = self.moves;
         let record = Record::Device(Box::new(member.clone()));
         let lsn = self.journal.append(&record);
+        self.count_move(device);
         self.commit.failure_lsn = lsn + 1;
         // It is behind in everything now, and nothing is noted any more.
         self.pool.stale.remove(&device);
@@ -634,6 +659,8 @@ impl Engine {
                 self.requests[id].error = Some(RequestError::Io);
                 self.reply(id);
             }
+            Waiter::Join { tag, device, slots } => self.slot_written(tag, device, slots, fine),
+            Waiter::Part { device } => self.unrecorded(device, fine),
             Waiter::Control { tag, done } => {
                 let failed =
                     || ControlError::new(ErrorKind::Io, format!("pool {:?} cannot write its records", self.pool.name));

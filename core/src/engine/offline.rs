@@ -30,10 +30,10 @@ impl Engine {
         }
         let member = self.pool.device_mut(id).expect("just seen");
         member.become_state(DeviceState::Suspect);
-        self.moves += 1;
-        member.moved = self.moves;
         (member.faults, member.is_behind) = (0, true);
-        self.journal.append(&Record::Device(member.clone().into()));
+        let record = Record::Device(member.clone().into());
+        self.journal.append(&record);
+        self.count_move(id);
         self.post_views();
         self.begin_again();
         self.ask_for_records();
@@ -67,15 +67,14 @@ impl Engine {
     fn member(&self, id: DeviceId) -> Result<DeviceState, ControlError> {
         let missing =
             || ControlError::new(ErrorKind::NotFound, format!("pool {:?} has no device {id}", self.pool.name));
-        self.pool.device(id).map(|d| d.state).ok_or_else(missing)
+        self.pool.device(id).filter(|d| d.is_recorded()).map(|d| d.state).ok_or_else(missing)
     }
 
     /// A member is not there any more: what it has of the last writes may be gone with its cache.
     pub(super) fn member_went(&mut self, device: DeviceId, error: IoError) {
         let Some(member) = self.pool.device_mut(device).filter(|d| d.state.is_used()) else { return };
         member.become_state(DeviceState::Missing);
-        self.moves += 1;
-        member.moved = self.moves;
+        self.count_move(device);
         self.outputs.push_back(Output::Event(Event::DeviceFailed { device, error }));
         self.post_views();
         if self.lose_unflushed(device, error)
@@ -84,6 +83,15 @@ impl Engine {
             // All of that is elsewhere: there is nothing left to flush.
             member.flushed = member.written;
         }
+    }
+
+    /// A member came or went: who writes meanwhile asks for it, and what was on its way there begins anew.
+    pub(super) fn count_move(&mut self, device: DeviceId) {
+        self.moves += 1;
+        if let Some(member) = self.pool.device_mut(device) {
+            member.moved = self.moves;
+        }
+        self.copies_lost(device);
     }
 
     fn note_all_stale(&mut self, device: DeviceId) {

@@ -68,6 +68,7 @@ impl Engine {
                 *self.resync.doubts.entry(regions::of_unit(volume, unit)).or_default() |= 1 << (unit % UNITS);
             }
         }
+        self.copy_again(volume, start, end);
     }
 
     /// Whether a read has to wait until what it wants is mended; then that begins, and it is taken care of.

@@ -21,6 +21,10 @@ pub enum Slip {
     UnitsReusedEarly,
     /// A write is answered while the log does not say yet that a member missed it.
     AnswerBeforeFailure,
+    /// The map follows a unit that moves before its copy is there.
+    MapBeforeCopy,
+    /// A column changes places before its units are copied.
+    ColumnBeforeCopy,
     /// Every superblock has the same generation, and so the same slot.
     GenerationNotRaised,
     /// A write goes over blocks while the mark of their region is on its way.

@@ -11,9 +11,10 @@ use alloc::vec::Vec;
 
 use super::{Engine, Slip};
 use crate::ChunkType;
-use crate::chunk::REGION;
+use crate::chunk::{Chunk, Column, REGION};
 use crate::meta::journal::Lsn;
 use crate::meta::record::Record;
+use crate::pool::Pool;
 use crate::queue::Owner;
 use crate::request::{DeviceOp, Event, Output, RequestError};
 use crate::units::{ChunkId, UNIT, VolumeId};
@@ -30,6 +31,8 @@ pub(super) struct Space {
     retired: VecDeque<Retired>,
     /// Chunks with free units, by type: data, metadata.
     open: [Vec<ChunkId>; 2],
+    /// Chunks that are being emptied, by type: what is free in them is for those who find no other place.
+    shunned: [Vec<ChunkId>; 2],
     /// Writes that found no room while some was about to come free.
     pub(super) starved: Vec<u32>,
     /// Empty chunks whose space is being discarded: how many devices are not done yet.
@@ -39,9 +42,15 @@ pub(super) struct Space {
 }
 
 struct Retired {
-    entry: Entry,
+    what: Place,
     epoch: u64,
     lsn: Lsn,
+}
+
+/// What comes free.
+enum Place {
+    Unit(Entry),
+    Extent(Column),
 }
 
 impl Space {
@@ -63,8 +72,18 @@ impl Space {
     }
 
     /// Something waits to come free.
-    fn is_waiting(&self) -> bool {
+    pub(super) fn is_waiting(&self) -> bool {
         !self.retired.is_empty() || !self.closing.is_empty()
+    }
+
+    /// Something that was given up before this record is not free yet.
+    pub(super) fn holds_before(&self, lsn: Lsn) -> bool {
+        self.retired.front().is_some_and(|r| r.lsn <= lsn) || !self.closing.is_empty()
+    }
+
+    /// Somebody may still look at a column that changed places.
+    pub(super) fn holds_extents(&self) -> bool {
+        self.retired.iter().any(|r| matches!(r.what, Place::Extent(_)))
     }
 
     /// What waits to come free waits for records to become stable.
@@ -75,8 +94,11 @@ impl Space {
 
 impl Engine {
     pub(super) fn find_open_chunks(&mut self) {
-        for chunk in self.pool.chunks().filter(|c| c.kind != ChunkType::System && c.free_units() > 0) {
-            self.space.open[chunk.kind as usize].push(chunk.id);
+        self.space.open.iter_mut().chain(&mut self.space.shunned).for_each(Vec::clear);
+        let is_open = |c: &&Chunk| c.kind != ChunkType::System && !c.closing && (c.free_units() > 0 || c.shunned);
+        for chunk in self.pool.chunks().filter(is_open) {
+            let lists = if chunk.shunned { &mut self.space.shunned } else { &mut self.space.open };
+            lists[chunk.kind as usize].push(chunk.id);
         }
     }
 
@@ -95,8 +117,28 @@ impl Engine {
         true
     }
 
-    /// Next to its neighbours if possible, else at its own position in a free region, else anywhere.
+    /// A place for a client's unit: better with fewer copies, or where nothing is to stay, than not at all.
     fn find_place(&mut self, volume: VolumeId, unit: u64, kind: ChunkType) -> Option<(ChunkId, u32)> {
+        self.find_good_place(volume, unit, kind, false)
+            .or_else(|| self.take_from_open(kind, false, |chunk| chunk.take_any()))
+            .or_else(|| {
+                let shunned = self.space.shunned[kind as usize].clone();
+                let online = |pool: &Pool, id| pool.chunk(id).is_some_and(|c| pool.chunk_available(c));
+                let mut there =
+                    shunned.into_iter().filter(|&id| online(&self.pool, id)).collect::<Vec<_>>().into_iter();
+                there.find_map(|id| Some((id, self.pool.chunk_mut(id)?.take_any()?)))
+            })
+    }
+
+    /// Next to its neighbours if possible, else at its own position in a free region, else anywhere: with all copies, and
+    /// with `preferred` in no chunk that spills.
+    pub(super) fn find_good_place(
+        &mut self,
+        volume: VolumeId,
+        unit: u64,
+        kind: ChunkType,
+        preferred: bool,
+    ) -> Option<(ChunkId, u32)> {
         let map = &self.pool.volume(volume)?.map;
         let neighbour = map.anchor(unit).or_else(|| {
             // The last unit of the leaf before: a sequential writer goes on right behind it.
@@ -107,6 +149,7 @@ impl Engine {
             && let Ok(place) = u32::try_from(i64::from(entry.unit()) + unit as i64 - at as i64)
             && let Some(chunk) = self.pool.chunk_mut(entry.chunk())
             && chunk.kind == kind
+            && !chunk.shunned
             && chunk.take(place)
         {
             return Some((entry.chunk(), place));
@@ -118,6 +161,9 @@ impl Engine {
         })
         .or_else(|| self.take_from_open(kind, true, |chunk| chunk.take_any()))
         .or_else(|| {
+            if preferred && self.pool.next_chunk(kind).is_none_or(|next| next.spilled) {
+                return None;
+            }
             self.open_chunk(kind)?;
             self.take_from_open(
                 kind,
@@ -125,8 +171,6 @@ impl Engine {
                 |chunk| if chunk.take(position) { Some(position) } else { chunk.take_any() },
             )
         })
-        // Better with fewer copies than not at all.
-        .or_else(|| self.take_from_open(kind, false, |chunk| chunk.take_any()))
     }
 
     fn take_from_open(
@@ -217,7 +261,21 @@ impl Engine {
     /// Volumes gave up these units; the records that take them off the maps are appended already.
     pub(super) fn retire_units(&mut self, entries: impl IntoIterator<Item = Entry>) {
         let (epoch, lsn) = (self.space.epoch, self.journal.appended());
-        self.space.retired.extend(entries.into_iter().map(|entry| Retired { entry, epoch, lsn }));
+        self.space.retired.extend(entries.into_iter().map(|entry| Retired { what: Place::Unit(entry), epoch, lsn }));
+    }
+
+    /// A chunk gave up this place of a column; the record that says so is appended already.
+    pub(super) fn retire_extent(&mut self, column: Column) {
+        let (epoch, lsn) = (self.space.epoch, self.journal.appended());
+        self.space.retired.push_back(Retired { what: Place::Extent(column), epoch, lsn });
+    }
+
+    fn free_extent(&mut self, Column { device, offset }: Column) {
+        if let Some(device) = self.pool.device_mut(device) {
+            device.used.remove(&offset);
+        }
+        self.pool.members_changed();
+        self.space.room = true;
     }
 
     /// A unit leaves a volume's map.
@@ -264,11 +322,17 @@ impl Engine {
             if !self.space.retired.front().is_some_and(is_free) {
                 break;
             }
-            let entry = self.space.retired.pop_front().expect("just seen").entry;
+            let entry = match self.space.retired.pop_front().expect("just seen").what {
+                Place::Unit(entry) => entry,
+                Place::Extent(column) => {
+                    self.free_extent(column);
+                    continue;
+                }
+            };
             let chunk = self.pool.chunk_mut(entry.chunk()).expect("a chunk in use exists");
-            // A full chunk leaves the list only when somebody looks for room in it.
+            // A full chunk leaves the list only when somebody looks for room in it; one that is emptied stays.
             let open = &mut self.space.open[chunk.kind as usize];
-            if chunk.free_units() == 0 && !open.contains(&chunk.id) {
+            if chunk.free_units() == 0 && !chunk.shunned && !open.contains(&chunk.id) {
                 open.push(chunk.id);
             }
             chunk.give_back(entry.unit());
@@ -292,35 +356,52 @@ impl Engine {
     }
 
     /// Somebody finds no room: no empty chunk stays. Says whether there was one.
-    fn close_spare_chunks(&mut self) -> bool {
+    pub(super) fn close_spare_chunks(&mut self) -> bool {
         self.close_chunks(0);
         self.space.is_waiting()
     }
 
     /// Leaves so many empty chunks of each type. Their space is discarded first, so that no discard meets a new owner.
     fn close_chunks(&mut self, keep: usize) {
+        self.close_shunned();
         for kind in 0..self.space.open.len() {
             let (mut i, mut kept) = (0, 0);
             while let Some(&id) = self.space.open[kind].get(i) {
-                let chunk = self.pool.chunk_mut(id).expect("open chunks exist");
-                if !chunk.is_empty() || kept < keep {
+                let chunk = self.pool.chunk(id).expect("open chunks exist");
+                if !chunk.is_empty() || chunk.shift.is_some() || kept < keep {
                     kept += usize::from(chunk.is_empty());
                     i += 1;
                     continue;
                 }
-                chunk.closing = true;
                 self.space.open[kind].remove(i);
-                let (columns, stripe) = (chunk.columns.clone(), chunk.stripe);
-                let online: Vec<_> = columns.into_iter().filter(|c| self.pool.is_online(c.device)).collect();
-                self.space.closing.push((id, online.len().max(1)));
-                if online.is_empty() {
-                    self.chunk_discarded(id);
-                }
-                for column in online {
-                    let (device, offset) = (column.device, column.offset);
-                    self.issue_simple(Owner::Discard(id), device, DeviceOp::Discard, offset, stripe);
-                }
+                self.close_chunk(id);
             }
+        }
+    }
+
+    /// Of those that are being emptied none stays.
+    fn close_shunned(&mut self) {
+        for kind in 0..self.space.shunned.len() {
+            let is_empty = |&id: &ChunkId| self.pool.chunk(id).is_some_and(|c| c.is_empty() && c.shift.is_none());
+            let (empty, rest) = self.space.shunned[kind].iter().copied().partition(is_empty);
+            self.space.shunned[kind] = rest;
+            let empty: Vec<ChunkId> = empty;
+            empty.into_iter().for_each(|id| self.close_chunk(id));
+        }
+    }
+
+    fn close_chunk(&mut self, id: ChunkId) {
+        let chunk = self.pool.chunk_mut(id).expect("a chunk that closes exists");
+        chunk.closing = true;
+        let (columns, stripe) = (chunk.columns.clone(), chunk.stripe);
+        let online: Vec<_> = columns.into_iter().filter(|c| self.pool.is_online(c.device)).collect();
+        self.space.closing.push((id, online.len().max(1)));
+        if online.is_empty() {
+            self.chunk_discarded(id);
+        }
+        for column in online {
+            let (device, offset) = (column.device, column.offset);
+            self.issue_simple(Owner::Discard(id), device, DeviceOp::Discard, offset, stripe);
         }
     }
 
@@ -330,6 +411,9 @@ impl Engine {
         if self.space.closing[at].1 == 0 {
             self.space.closing.swap_remove(at);
             self.space.room = true;
+            if self.pool.chunk(id).is_some_and(|c| c.shunned) {
+                self.source_released();
+            }
             self.journal.append(&Record::ChunkRemove(id));
             self.pool.apply(Record::ChunkRemove(id)).expect("the chunk was there");
             self.outputs.push_back(Output::Event(Event::ChunkReleased { chunk: id }));

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use super::mend::{Cause, Target};
 use super::{Engine, Slip};
 use crate::chunk::Column;
-use crate::device::{DeviceState, FAULTS_MAX};
+use crate::device::{DeviceState, FAULTS_MAX, Role};
 use crate::meta::record::Record;
 use crate::profile::slice;
 use crate::regions::{self, REGION, Region, Regions, UNITS, touched};
@@ -72,7 +72,7 @@ impl Engine {
     }
 
     /// The copies of a unit.
-    fn columns_of(&self, volume: VolumeId, unit: u64) -> &[Column] {
+    pub(super) fn columns_of(&self, volume: VolumeId, unit: u64) -> &[Column] {
         let entry = self.entry(volume, unit);
         let Some(c) = self.pool.chunk(entry.chunk()).filter(|_| entry.is_mapped()) else { return &[] };
         let part = slice(c.profile, c.columns.len(), u64::from(entry.unit()) * UNIT, UNIT);
@@ -148,7 +148,7 @@ impl Engine {
             member.faults += 1;
         }
         let is_too_much = member.faults > FAULTS_MAX;
-        if member.state == DeviceState::Online {
+        if matches!(member.state, DeviceState::Online | DeviceState::Removing) {
             member.become_state(DeviceState::Suspect);
             self.outputs.push_back(Output::Event(Event::DeviceSuspect { device, error }));
             self.post_views();
@@ -160,6 +160,7 @@ impl Engine {
 
     /// What a member got since the last flush may be gone with its cache.
     pub(super) fn lose_unflushed(&mut self, device: DeviceId, error: IoError) -> bool {
+        self.copies_lost(device);
         if self.intent.is_off() || !self.spares_system(device) {
             return false;
         }
@@ -368,6 +369,22 @@ impl Engine {
         self.stale.mended += 1;
     }
 
+    /// A member is behind, and something is done or will be about that.
+    pub(super) fn is_being_caught_up(&self, device: DeviceId) -> bool {
+        let Stale { left, active, caught_up, records_due, retry_at, .. } = &self.stale;
+        let is_moving = !left.is_empty() || !active.is_empty() || !caught_up.is_empty();
+        self.pool.is_online(device)
+            && self.pool.stale.contains_key(&device)
+            && (is_moving || *records_due || retry_at.is_some() || self.commit.is_writing_pages())
+    }
+
+    /// A member is none any more.
+    pub(super) fn forget_member(&mut self, device: DeviceId) {
+        self.stale.caught_up.retain(|(d, _)| *d != device);
+        self.pool.forget_member(device);
+        self.post_views();
+    }
+
     /// When something that failed is tried again.
     pub(super) fn catch_up_deadline(&self) -> Option<Instant> {
         self.stale.retry_at.filter(|_| !self.commit.is_closed() && !self.is_closing())
@@ -395,6 +412,9 @@ impl Engine {
             let is_whole = !self.pool.stale.contains_key(&device);
             let Some(member) = self.pool.device_mut(device).filter(|d| is_whole && !d.is_behind) else { continue };
             member.become_state(DeviceState::Online);
+            if member.role == Role::Leaving {
+                member.become_state(DeviceState::Removing);
+            }
             member.faults = 0;
             self.outputs.push_back(Output::Event(Event::DeviceOnline { device }));
             self.post_views();

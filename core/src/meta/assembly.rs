@@ -21,7 +21,7 @@ use crate::chunk::Chunk;
 use crate::device::DeviceState;
 use crate::pool::Pool;
 use crate::profile::slice;
-use crate::regions::{Region, Regions, UNITS};
+use crate::regions::{Region, Regions, UNITS, of_unit};
 use crate::request::IoError;
 use crate::units::{ChunkId, DeviceId, UNIT, Uuid, VolumeId};
 use crate::volume::{Entry, LEAF};
@@ -83,7 +83,8 @@ impl Opened {
 /// See the module.
 pub struct Assembly {
     superblock: Superblock,
-    present: BTreeSet<DeviceId>,
+    /// Members that are there, with what they say they are.
+    present: BTreeMap<DeviceId, Uuid>,
     apart: BTreeSet<DeviceId>,
     /// They missed checkpoints.
     behind: BTreeSet<DeviceId>,
@@ -98,6 +99,22 @@ struct Held {
     is_sealed: OnceCell<bool>,
 }
 
+/// One superblock a member. A device whose way into the pool, or out of it, was cut short may say it is a member that
+/// another one is by now: the one that was there at the last checkpoint counts.
+fn without_leftovers(found: Vec<Superblock>) -> Result<Vec<Superblock>, String> {
+    let mut members: BTreeMap<DeviceId, Superblock> = BTreeMap::new();
+    for sb in found {
+        match members.get(&sb.device) {
+            Some(other) if other.device_uuid != sb.device_uuid && other.generation == sb.generation => {
+                return Err(format!("two devices say they are device {} of pool {:?}", sb.device, sb.name));
+            }
+            Some(other) if other.generation > sb.generation => {}
+            _ => drop(members.insert(sb.device, sb)),
+        }
+    }
+    Ok(members.into_values().collect())
+}
+
 enum Fetch<'a> {
     Have(&'a [u8]),
     Need(MetaRead),
@@ -107,14 +124,8 @@ enum Fetch<'a> {
 impl Assembly {
     /// From the superblocks of all members that were found; `boot` is the present boot of the machine.
     pub fn new(found: Vec<Superblock>, boot: Uuid) -> Result<Assembly, String> {
-        let mut present = BTreeMap::new();
-        for sb in &found {
-            if let Some(other) = present.insert(sb.device, sb.device_uuid)
-                && other != sb.device_uuid
-            {
-                return Err(format!("two devices say they are device {} of pool {:?}", sb.device, sb.name));
-            }
-        }
+        let found = without_leftovers(found)?;
+        let present: BTreeMap<DeviceId, Uuid> = found.iter().map(|sb| (sb.device, sb.device_uuid)).collect();
         // Where a power cut undid a checkpoint on some members and they went on without the rest, two sides have the same
         // generation: more members stand behind the one that went on.
         let mut of_opening: BTreeMap<Option<Uuid>, usize> = BTreeMap::new();
@@ -129,7 +140,7 @@ impl Assembly {
             .map_err(|pages| format!("the root of pool {:?} is said to have {pages} pages", superblock.name))?;
         // Of a member that went its own way nothing is read, not even records: they may look like ours.
         let apart: BTreeSet<_> = found.iter().filter(|sb| !superblock.descends_from(sb)).map(|sb| sb.device).collect();
-        let present = present.into_keys().filter(|id| !apart.contains(id)).collect();
+        let present = present.into_iter().filter(|(id, _)| !apart.contains(id)).collect();
         let behind = found.iter().filter(|sb| sb.generation < superblock.generation).map(|sb| sb.device).collect();
         let same_boot = superblock.boot == boot;
         Ok(Assembly { superblock, present, apart, behind, same_boot, have: BTreeMap::new() })
@@ -194,12 +205,13 @@ impl Assembly {
         }
         let mut log = self.read_log(&rings);
         let keep = if self.same_boot { log.end } else { log.stable };
-        let (mut forgotten, mut unflushed) = (0, Regions::default());
+        let (mut forgotten, mut unflushed, mut moved) = (0, Regions::default(), BTreeSet::new());
         for (lsn, record) in core::mem::take(&mut log.records) {
             match lsn {
                 _ if lsn < sb.first_lsn => {}
                 _ if lsn < keep && lsn >= log.stable => {
                     unflushed.extend(placed(&record));
+                    moved.extend(if let Record::Column { chunk, .. } = record { Some(chunk) } else { None });
                     pool.apply(record).map_err(|c| Stop::Because(format!("its log holds {}", c.0)))?;
                 }
                 _ if lsn < keep => pool.apply(record).map_err(|c| Stop::Because(format!("its log holds {}", c.0)))?,
@@ -227,6 +239,7 @@ impl Assembly {
             });
         }
         pool.count_units().map_err(|c| Stop::Because(c.0))?;
+        unflushed.extend(regions_in(&pool, &moved));
         // System chunks made after the checkpoint hold no page yet.
         let known: BTreeSet<_> = by_id.keys().copied().collect();
         for chunk in pool.chunks().filter(|c| c.kind == crate::ChunkType::System && !known.contains(&c.id)) {
@@ -238,11 +251,11 @@ impl Assembly {
             let id = DeviceId(i as u32);
             let Some(device) = pool.device_mut(id) else { continue };
             // Who is behind is so in what is noted, whatever a record said of it before.
-            if matches!(device.state, DeviceState::Online | DeviceState::Missing | DeviceState::Suspect) {
+            if device.state != DeviceState::Failed {
                 let state = if stale.contains(&id) { DeviceState::Suspect } else { DeviceState::Online };
                 device.state = state;
             }
-            if !self.present.contains(&id) {
+            if self.present.get(&id) != Some(&device.uuid) {
                 missing.push(id);
                 if device.state != DeviceState::Failed && self.apart.contains(&id) {
                     apart.push(format!("device {id} ({})", device.uuid));
@@ -376,7 +389,7 @@ impl Assembly {
         intact: impl Fn(&[u8], &OnceCell<bool>) -> bool,
     ) -> Fetch<'_> {
         let columns = chunk.columns.iter().cycle().skip(first_copy).take(chunk.columns.len());
-        for column in columns.filter(|c| self.present.contains(&c.device)) {
+        for column in columns.filter(|c| self.present.contains_key(&c.device)) {
             let read = MetaRead { device: column.device, offset: column.offset + byte, len: PAGE };
             match self.have.get(&read) {
                 None => return Fetch::Need(read),
@@ -396,7 +409,7 @@ impl Assembly {
         let sb = &self.superblock;
         let ring = u64::from(sb.log_blocks);
         let (mut rings, mut needs) = (Vec::new(), Vec::new());
-        for column in sb.system[0].columns.iter().filter(|c| self.present.contains(&c.device)) {
+        for column in sb.system[0].columns.iter().filter(|c| self.present.contains_key(&c.device)) {
             let read = MetaRead { device: column.device, offset: column.offset, len: ring * PAGE };
             match self.have.get(&read).map(|held| &held.result) {
                 None => needs.push(read),
@@ -519,6 +532,16 @@ fn placed(record: &Record) -> impl Iterator<Item = Region> {
         _ => (VolumeId(0), 0, 0),
     };
     (first / UNITS..end.div_ceil(UNITS)).map(move |region| (volume, region))
+}
+
+/// The regions that have a unit in one of these chunks.
+fn regions_in(pool: &Pool, chunks: &BTreeSet<ChunkId>) -> Vec<Region> {
+    let volumes = pool.volumes().filter(|_| !chunks.is_empty());
+    let units = volumes.flat_map(|volume| volume.map.entries().map(|(unit, entry)| (volume.id, unit, entry.chunk())));
+    let mut regions: Vec<Region> =
+        units.filter(|(.., chunk)| chunks.contains(chunk)).map(|(volume, unit, _)| of_unit(volume, unit)).collect();
+    regions.dedup();
+    regions
 }
 
 /// True of any later state: copies may differ, or a member may be behind.

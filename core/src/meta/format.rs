@@ -15,13 +15,13 @@ use crate::ChunkType;
 use crate::allocator::{Hint, Tiers};
 use crate::chunk::{Chunk, Column};
 use crate::control::{ControlError, ErrorKind};
-use crate::device::{DEVICE_MAX, DEVICE_MIN, Device, DeviceClass, DeviceState};
+use crate::device::{DEVICE_MAX, DEVICE_MIN, Device, DeviceClass};
 use crate::pool::Pool;
 use crate::profile::Profile;
 use crate::units::{DeviceId, MIB, Uuid};
 
-/// A device of a new pool.
-#[derive(Clone, Debug)]
+/// A device that is to be a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewDevice {
     /// Fresh identity.
     pub uuid: Uuid,
@@ -37,6 +37,20 @@ pub struct NewDevice {
     pub tiers: Option<Tiers>,
     /// Hint for mode `allocation-hint`.
     pub hint: Hint,
+}
+
+impl NewDevice {
+    /// Whether a member may have this size.
+    pub(crate) fn check(&self) -> Result<(), ControlError> {
+        let text = match self.size {
+            size if size < DEVICE_MIN => {
+                format!("{} has {size} bytes; a member needs at least {} MiB", self.path, DEVICE_MIN / MIB)
+            }
+            size if size > DEVICE_MAX => format!("{} has {size} bytes; a member has at most {DEVICE_MAX}", self.path),
+            _ => return Ok(()),
+        };
+        Err(ControlError::new(ErrorKind::Usage, text))
+    }
 }
 
 /// A new pool.
@@ -107,34 +121,8 @@ pub fn plan(new: &NewPool) -> Result<Plan, ControlError> {
     uuids.dedup();
     assert_eq!(uuids.len(), new.devices.len(), "identities are fresh");
     for (i, d) in new.devices.iter().enumerate() {
-        if d.size < DEVICE_MIN {
-            let text = format!("{} has {} bytes; a member needs at least {} MiB", d.path, d.size, DEVICE_MIN / MIB);
-            return Err(usage(text));
-        }
-        if d.size > DEVICE_MAX {
-            return Err(usage(format!("{} has {} bytes; a member has at most {DEVICE_MAX}", d.path, d.size)));
-        }
-        let device = Device {
-            id: DeviceId(i as u32 + 1),
-            uuid: d.uuid,
-            path: d.path.clone(),
-            size: d.size,
-            class: d.class.clone(),
-            rotational: d.rotational,
-            tiers: d.tiers.unwrap_or_else(|| d.class.default_tiers()),
-            tiers_set: d.tiers.is_some(),
-            hint: d.hint,
-            read_preferred: false,
-            queue: Default::default(),
-            state: DeviceState::Online,
-            used: Default::default(),
-            counters: Default::default(),
-            written: 0,
-            flushed: 0,
-            faults: 0,
-            is_behind: false,
-            moved: 0,
-        };
+        d.check()?;
+        let device = Device::new(DeviceId(i as u32 + 1), d);
         let applied = pool.apply(Record::Device(Box::new(device)));
         applied.expect("a fresh device contradicts nothing");
     }

@@ -18,6 +18,7 @@ use crate::allocator::Hint;
 use crate::chunk::{Chunk, Column};
 use crate::control::VolumeClass;
 use crate::device::DeviceClass;
+use crate::job::{Choice, Job, Task};
 use crate::pool::Pool;
 use crate::profile::Profile;
 use crate::scrub::{FOUND_MAX, Found, PLACES_MAX, Place, Scrub, State};
@@ -158,6 +159,65 @@ fn a_scrub() {
     }
     assert_eq!(pool.scrub, scrub);
     assert!(pool.records().iter().any(|r| matches!(r, Record::Scrub(s) if **s == scrub)), "the root has it too");
+}
+
+#[test]
+fn a_job() {
+    let mut journal = Journal::new(POOL, 3, 512, 1032, 47);
+    let data = Choice { convert: Some(Profile::Raid1), soft: true, ..Choice::default() };
+    let metadata = Choice {
+        convert: Some(Profile::Raid1c3),
+        soft: false,
+        usage: 50,
+        device: Some(DeviceId(2)),
+        profiles: 1 << Profile::Raid1 as u16,
+        limit: 4,
+    };
+    let job = Job {
+        task: Task::Balance { data: Some(data), metadata: Some(metadata) },
+        state: State::Paused,
+        started: 1_795_254_923,
+        ended: 1_795_255_000,
+        ran_ms: 61_500,
+        end: 9,
+        done: 5 << 30,
+        total: 12 << 30,
+        chunks: 3,
+        lost: 0,
+        no_room: true,
+    };
+    let profiles = [Profile::Raid1, Profile::Raid1c3, Profile::Raid1c3];
+    for record in [Record::DeviceRemove(DeviceId(4)), Record::Profiles(profiles), Record::Job(job.clone().into())] {
+        journal.append(&record);
+    }
+    let block = &journal.take_group(None)[0].bytes;
+    check("job", block);
+    // And back, as the next opening reads it; the root says the same.
+    let mut pool = Pool::new("tank".to_string(), POOL);
+    for record in super::journal::open(block, POOL).expect("sealed").1 {
+        pool.apply(record).expect("fits");
+    }
+    for _ in 0..2 {
+        assert_eq!((pool.job.as_ref(), pool.profiles, pool.next_device_id()), (Some(&job), profiles, DeviceId(5)));
+        let mut again = Pool::new("tank".to_string(), POOL);
+        pool.records().into_iter().for_each(|record| again.apply(record).expect("fits"));
+        pool = again;
+    }
+}
+
+#[test]
+fn every_task_reads_back_and_a_cut_is_malformed() {
+    let replace = Task::Replace { device: DeviceId(7), by: DeviceId(9) };
+    let balance = Task::Balance { data: None, metadata: None };
+    for task in [Task::Remove { device: DeviceId(7) }, Task::Return, balance, replace] {
+        let mut w = Writer::default();
+        Record::Job(Job::new(task.clone(), 1, 2).into()).encode(&mut w);
+        let Ok(Record::Job(back)) = Record::decode(&mut Reader::new(&w.bytes)) else { panic!("it is one") };
+        assert_eq!(back.task, task);
+        for cut in 0..w.bytes.len() {
+            assert!(Record::decode(&mut Reader::new(&w.bytes[..cut])).is_err(), "{cut} bytes");
+        }
+    }
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn fixed_pages(pool: &Pool) -> u64 {
 }
 
 /// Pages that an image of this pool needs now, at most.
-fn pages_needed(pool: &Pool) -> u64 {
+pub(crate) fn pages_needed(pool: &Pool) -> u64 {
     let dirty: u64 = pool.volumes().map(|v| v.map.dirty_tables()).sum();
     let leaves: u64 = pool.volumes().map(|v| v.map.leaves()).sum();
     let root = (leaves * 25 + fixed_bytes(pool)).div_ceil(pages::PAYLOAD as u64);
@@ -187,27 +187,7 @@ mod tests {
         let plan = plan(&new).expect("a pool");
         let superblock = plan.superblocks.iter().find_map(|p| Superblock::decode(&p.bytes).ok()).expect("one of them");
         let mut pool = Pool::new(new.name.clone(), new.uuid);
-        let member = Device {
-            id: superblock.device,
-            uuid: device.uuid,
-            path: device.path,
-            size: device.size,
-            class: device.class,
-            rotational: false,
-            tiers: Default::default(),
-            tiers_set: false,
-            hint: Default::default(),
-            read_preferred: false,
-            queue: Default::default(),
-            state: crate::DeviceState::Online,
-            used: Default::default(),
-            counters: Default::default(),
-            written: 0,
-            flushed: 0,
-            faults: 0,
-            is_behind: false,
-            moved: 0,
-        };
+        let member = Device::new(superblock.device, &device);
         pool.apply(Record::Device(member.into())).expect("fits");
         pool.apply(Record::ChunkAdd(superblock.system[0].clone().into())).expect("fits");
         (pool, superblock)

@@ -220,6 +220,12 @@ impl Journal {
         self.stable = self.stable.max(stable);
     }
 
+    /// The ring is another one now, of so many blocks; nothing in the old one is needed.
+    pub(crate) fn set_blocks(&mut self, blocks: u64) {
+        debug_assert!(self.tail == self.next && self.in_flight.is_none(), "a ring moves between two groups");
+        self.blocks = blocks;
+    }
+
     /// A checkpoint that holds everything below `lsn` is durable; blocks before `seq` are free.
     pub(crate) fn checkpointed(&mut self, lsn: Lsn, seq: u64) {
         self.tail = seq;

@@ -80,6 +80,16 @@ struct Taken {
     bits: Vec<u64>,
     /// Words below are full.
     cursor: usize,
+    /// No page is taken from here any more; it counts for nothing.
+    is_shut: bool,
+    /// Pages behind the log.
+    pages: u64,
+}
+
+impl Taken {
+    fn free(&self) -> u64 {
+        self.bits.iter().map(|word| u64::from(word.count_zeros())).sum()
+    }
 }
 
 impl PageSpace {
@@ -92,7 +102,30 @@ impl PageSpace {
         }
         self.free += pages - log_blocks.min(pages);
         self.total += pages - log_blocks.min(pages);
-        self.chunks.insert(chunk.id, Taken { bits, cursor: 0 });
+        let pages = pages - log_blocks.min(pages);
+        self.chunks.insert(chunk.id, Taken { bits, cursor: 0, is_shut: false, pages });
+    }
+
+    /// From now on no page is taken from this chunk.
+    pub(crate) fn shut(&mut self, chunk: ChunkId) {
+        let Some(taken) = self.chunks.get_mut(&chunk).filter(|t| !t.is_shut) else { return };
+        taken.is_shut = true;
+        self.free -= taken.free();
+        self.total -= taken.pages;
+    }
+
+    /// Pages may be taken from it again.
+    pub(crate) fn reopen(&mut self, chunk: ChunkId) {
+        let Some(taken) = self.chunks.get_mut(&chunk).filter(|t| t.is_shut) else { return };
+        taken.is_shut = false;
+        self.free += taken.free();
+        self.total += taken.pages;
+    }
+
+    /// A chunk that was shut goes, with whatever page was taken.
+    pub(crate) fn remove(&mut self, chunk: ChunkId) {
+        self.shut(chunk);
+        self.chunks.remove(&chunk);
     }
 
     /// Pages that can be taken.
@@ -114,7 +147,7 @@ impl PageSpace {
 
     /// Takes a page.
     pub(crate) fn take(&mut self) -> Option<Page> {
-        for (&chunk, taken) in &mut self.chunks {
+        for (&chunk, taken) in self.chunks.iter_mut().filter(|(_, taken)| !taken.is_shut) {
             let word = (taken.cursor..taken.bits.len()).find(|&i| taken.bits[i] != u64::MAX);
             taken.cursor = word.unwrap_or(taken.bits.len());
             if let Some(word) = word {
@@ -147,7 +180,7 @@ impl PageSpace {
     /// Takes the first run of so many free pages.
     fn take_run(&mut self, count: u64) -> Option<Page> {
         let free = |taken: &Taken, page: u64| taken.bits[(page / 64) as usize] >> (page % 64) & 1 == 0;
-        let found = self.chunks.iter().find_map(|(&chunk, taken)| {
+        let found = self.chunks.iter().filter(|(_, taken)| !taken.is_shut).find_map(|(&chunk, taken)| {
             let mut run = 0;
             let mut page = taken.cursor as u64 * 64;
             while page < taken.bits.len() as u64 * 64 {
@@ -182,11 +215,12 @@ impl PageSpace {
     pub(crate) fn give_back(&mut self, page: Page) {
         let (chunk, byte) = locate(page);
         let (word, bit) = ((byte / PAGE / 64) as usize, byte / PAGE % 64);
-        let taken = self.chunks.get_mut(&chunk).expect("pages belong to system chunks");
+        // Its chunk may be gone.
+        let Some(taken) = self.chunks.get_mut(&chunk) else { return };
         assert!(taken.bits[word] >> bit & 1 == 1, "page {page:x} is free");
         taken.bits[word] &= !(1 << bit);
         taken.cursor = taken.cursor.min(word);
-        self.free += 1;
+        self.free += u64::from(!taken.is_shut);
     }
 }
 

@@ -10,6 +10,7 @@ use crate::allocator::{Hint, Tiers};
 use crate::chunk::{CHUNK_MAX, COLUMNS_MAX, Chunk, Column};
 use crate::control::VolumeClass;
 use crate::device::{DEVICE_MAX, Device, DeviceClass, DeviceState};
+use crate::job::{Choice, Job, Task};
 use crate::profile::Profile;
 use crate::queue::config::{self, Overrides};
 use crate::regions::WORDS_MAX;
@@ -69,6 +70,21 @@ pub enum Record {
     },
     /// A device joined, or something about it changed.
     Device(Box<Device>),
+    /// A device left, or, in a root, was the last of those that did; ids up to this one are never used again.
+    DeviceRemove(DeviceId),
+    /// What is known of the last job.
+    Job(Box<Job>),
+    /// Profiles of future chunks by type.
+    Profiles([Profile; 3]),
+    /// A column of a chunk is somewhere else now, with all that it held.
+    Column {
+        /// The chunk.
+        chunk: ChunkId,
+        /// Which of its columns.
+        column: u16,
+        /// Where it is.
+        to: Column,
+    },
     /// What is known of the last scrub.
     Scrub(Box<Scrub>),
     /// Copies of these regions of a volume may differ: see [`crate::regions`].
@@ -173,6 +189,22 @@ impl Record {
                 w.u8(11);
                 encode_scrub(w, scrub);
             }
+            Record::DeviceRemove(id) => {
+                w.u8(20).u32(id.0);
+            }
+            Record::Job(job) => {
+                w.u8(21);
+                encode_job(w, job);
+            }
+            Record::Column { chunk, column, to } => {
+                w.u8(23).u32(chunk.0).u16(*column).u16(to.device.0 as u16).raw(&strips(to.offset));
+            }
+            Record::Profiles(profiles) => {
+                w.u8(22);
+                for profile in profiles {
+                    w.u8(*profile as u8);
+                }
+            }
         }
     }
 
@@ -200,10 +232,9 @@ impl Record {
             6 => Record::Property { name: r.text()?, value: r.text()? },
             7 => Record::Device(Box::new(decode_device(r)?)),
             8 => {
-                let profiles = [profile(r)?, profile(r)?, profile(r)?];
+                let profiles = profiles(r)?;
                 let (next_chunk, next_volume) = (r.u32()?, r.u32()?);
                 check(next_chunk <= CHUNKS_MAX && next_volume <= VOLUME_IDS_MAX)?;
-                check(profiles[2] == profiles[2].system())?;
                 Record::Pool { profiles, next_chunk, next_volume }
             }
             9 => {
@@ -219,6 +250,10 @@ impl Record {
                 check(device.0 != 0)?;
                 Record::Stale { device, volume: volume_id(r)?, word: word(r)?, bits: r.u64()? }
             }
+            20 => Record::DeviceRemove(device_id(r)?),
+            21 => Record::Job(Box::new(decode_job(r)?)),
+            22 => Record::Profiles(profiles(r)?),
+            23 => Record::Column { chunk: chunk_id(r)?, column: r.u16()?, to: column(r)? },
             _ => return Err(Malformed),
         })
     }
@@ -270,6 +305,67 @@ fn profile(r: &mut Reader<'_>) -> Result<Profile, Malformed> {
     Profile::ALL.get(usize::from(r.u8()?)).copied().ok_or(Malformed)
 }
 
+fn profiles(r: &mut Reader<'_>) -> Result<[Profile; 3], Malformed> {
+    let [data, metadata, system] = [profile(r)?, profile(r)?, profile(r)?];
+    check(system == system.system())?;
+    Ok([data, metadata, system])
+}
+
+fn encode_job(w: &mut Writer, job: &Job) {
+    let none = DeviceId(0);
+    let (kind, device, by, choices) = match &job.task {
+        Task::Remove { device } => (0, *device, none, [None, None]),
+        Task::Balance { data, metadata } => (1, none, none, [data.as_ref(), metadata.as_ref()]),
+        Task::Return => (2, none, none, [None, None]),
+        Task::Replace { device, by } => (3, *device, *by, [None, None]),
+    };
+    w.u8(job.state as u8).u64(job.started).u64(job.ended).u64(job.ran_ms).u32(job.end).u64(job.done).u64(job.total);
+    w.u32(job.chunks).u64(job.lost).u8(u8::from(job.no_room)).u8(kind).u32(device.0).u32(by.0);
+    choices.into_iter().for_each(|choice| encode_choice(w, choice));
+}
+
+pub(crate) fn encode_choice(w: &mut Writer, choice: Option<&Choice>) {
+    let Some(Choice { convert, soft, usage, device, profiles, limit }) = choice else {
+        w.u8(0);
+        return;
+    };
+    w.u8(1).u8(convert.map_or(u8::MAX, |p| p as u8)).u8(u8::from(*soft)).u8(*usage);
+    w.u32(device.map_or(0, |d| d.0)).u16(*profiles).u32(*limit);
+}
+
+#[deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+fn decode_job(r: &mut Reader<'_>) -> Result<Job, Malformed> {
+    let state = State::ALL.get(usize::from(r.u8()?)).copied().ok_or(Malformed)?;
+    let (started, ended, ran_ms, end) = (r.u64()?, r.u64()?, r.u64()?, r.u32()?);
+    let (done, total, chunks, lost, no_room) = (r.u64()?, r.u64()?, r.u32()?, r.u64()?, r.u8()? != 0);
+    let (kind, device, by) = (r.u8()?, r.u32()?, r.u32()?);
+    check(device < DEVICES_MAX && by < DEVICES_MAX && end <= CHUNKS_MAX)?;
+    let (data, metadata) = (decode_choice(r)?, decode_choice(r)?);
+    let task = match kind {
+        0 => Task::Remove { device: DeviceId(device) },
+        1 => Task::Balance { data, metadata },
+        2 => Task::Return,
+        3 => Task::Replace { device: DeviceId(device), by: DeviceId(by) },
+        _ => return Err(Malformed),
+    };
+    Ok(Job { task, state, started, ended, ran_ms, end, done, total, chunks, lost, no_room })
+}
+
+#[deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+pub(crate) fn decode_choice(r: &mut Reader<'_>) -> Result<Option<Choice>, Malformed> {
+    if r.u8()? == 0 {
+        return Ok(None);
+    }
+    let convert = match r.u8()? {
+        u8::MAX => None,
+        number => Some(Profile::ALL.get(usize::from(number)).copied().ok_or(Malformed)?),
+    };
+    let (soft, usage, device) = (r.u8()? != 0, r.u8()?, r.u32()?);
+    check(usage <= 100 && device < DEVICES_MAX)?;
+    let device = (device != 0).then_some(DeviceId(device));
+    Ok(Some(Choice { convert, soft, usage, device, profiles: r.u16()?, limit: r.u32()? }))
+}
+
 pub(crate) fn encode_chunk(w: &mut Writer, chunk: &Chunk) {
     w.u32(chunk.id.0).u8(chunk.kind as u8).u8(chunk.profile as u8).u8(u8::from(chunk.spilled));
     w.u64(chunk.stripe).u64(chunk.length).u16(chunk.columns.len() as u16);
@@ -300,12 +396,16 @@ pub(crate) fn decode_chunk(r: &mut Reader<'_>) -> Result<Chunk, Malformed> {
     check(stripe.checked_mul(stripes) == Some(length))?;
     let mut columns = Vec::with_capacity(count);
     for _ in 0..count {
-        let device = DeviceId(u32::from(r.u16()?));
-        let offset = place_of_strips(r)?;
-        check(device.0 != 0)?;
-        columns.push(Column { device, offset });
+        columns.push(column(r)?);
     }
     Ok(Chunk::new(id, kind, profile, stripe, length, columns, spilled))
+}
+
+fn column(r: &mut Reader<'_>) -> Result<Column, Malformed> {
+    let device = DeviceId(u32::from(r.u16()?));
+    let offset = place_of_strips(r)?;
+    check(device.0 != 0)?;
+    Ok(Column { device, offset })
 }
 
 /// Where a column begins, in strips.
@@ -367,6 +467,7 @@ fn decode_device(r: &mut Reader<'_>) -> Result<Device, Malformed> {
         read_preferred: flags & 4 != 0,
         queue,
         state,
+        role: Default::default(),
         used: Default::default(),
         counters: Default::default(),
         written: 0,

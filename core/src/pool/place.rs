@@ -46,7 +46,7 @@ impl Pool {
     }
 
     fn put_member(&self, index: &mut Index, id: DeviceId) {
-        let online = self.device(id).filter(|d| d.state.is_used());
+        let online = self.device(id).filter(|d| d.takes_chunks());
         let holes = online.map(free_extents).unwrap_or_default();
         index.put(id, online.map(|d| member(d, &holes)).as_ref());
     }
@@ -69,7 +69,7 @@ impl Pool {
     }
 
     fn with_members<T>(&self, ask: impl FnOnce(&[Member<'_>]) -> T) -> T {
-        let online = || self.devices().filter(|d| d.state.is_used());
+        let online = || self.devices().filter(|d| d.takes_chunks());
         let holes: Vec<Vec<Hole>> = online().map(free_extents).collect();
         let members: Vec<Member<'_>> = online().zip(&holes).map(|(d, holes)| member(d, holes)).collect();
         ask(&members)
@@ -138,7 +138,7 @@ fn member<'a>(d: &Device, holes: &'a [Hole]) -> Member<'a> {
     }
 }
 
-fn free_extents(device: &Device) -> Vec<Hole> {
+pub(super) fn free_extents(device: &Device) -> Vec<Hole> {
     let used: Vec<(u64, u64)> = device.used.iter().map(|(&offset, used)| (offset, used.len)).collect();
     allocator::holes(device.size, &used)
 }

@@ -35,6 +35,10 @@ pub(crate) enum Owner {
     Mend(u32),
     /// The same, in the background.
     Restore(u32),
+    /// A unit on its way to another place, read or written.
+    Move(u32),
+    /// A superblock of a member that left is cleared.
+    Wipe,
 }
 
 impl Owner {
@@ -50,6 +54,7 @@ impl Owner {
             Owner::Scrub(_) => 1 << 4,
             Owner::Mend(_) => 1 << 5,
             Owner::Restore(_) => 1 << 6,
+            Owner::Move(_) => 1 << 7,
             _ => 0,
         }
     }
@@ -68,6 +73,8 @@ impl Owner {
             // Under a lock that a client may wait for: not of a class that settings can bring to a stand.
             Owner::Restore(_) if op == DeviceOp::Read => Class::AsyncRead,
             Owner::Restore(_) => Class::AsyncWrite,
+            Owner::Move(_) => Class::Removal,
+            Owner::Wipe => Class::SyncWrite,
         }
     }
 }
@@ -177,8 +184,9 @@ mod tests {
 
     /// Where classes may join, as published, the flags of a scrub keep its I/Os to themselves.
     #[test]
-    fn neighbours_of_a_scrub_or_a_mend_join_only_their_like() {
-        let owners = [Owner::Read(1), Owner::Scrub(1), Owner::Mend(1), Owner::Restore(1), Owner::Edge(1)];
+    fn neighbours_of_background_work_join_only_their_like() {
+        let owners =
+            [Owner::Read(1), Owner::Scrub(1), Owner::Mend(1), Owner::Restore(1), Owner::Edge(1), Owner::Move(1)];
         let alike = |a: Owner, b: Owner| a == b || ![a, b].iter().any(|o| o.flags() != 0);
         for (a, b) in owners.into_iter().flat_map(|a| owners.map(|b| (a, b))) {
             let io = |owner, at| Io::new(owner, DeviceOp::Read, DeviceId(1), at * BLOCK, BLOCK, Instant(0));

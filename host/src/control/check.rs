@@ -4,7 +4,10 @@
 //! is the same sentence wherever it is met, and lists the words there are. Whatever depends on the pool or on the
 //! devices (space, what a device carries, whether an id exists) is the service's to judge.
 
-use super::api::{ApiError, CreatePool, CreateVolume, ProfileSpec, RenameVolume, ResizeVolume, SetProperties, Target};
+use super::api::{
+    AddDevices, ApiError, Balance, CreatePool, CreateVolume, NewDevice, ProfileSpec, RenameVolume, ReplaceDevice,
+    ResizeVolume, SetProperties, Target,
+};
 use super::size;
 use braid_core::DeviceClass;
 use braid_core::meta::record;
@@ -239,16 +242,7 @@ pub fn create(request: &mut CreatePool) -> Result<(), ApiError> {
     {
         return Err(ApiError::usage("files.invalid", "files need a size and the absolute path of their folder"));
     }
-    let mut seen = BTreeSet::new();
-    for device in &request.devices {
-        device_path(&device.path)?;
-        // Two RAM disks of one size are two disks; two names of one path are a slip.
-        if device.path.starts_with('/') && !seen.insert(&device.path) {
-            return Err(ApiError::usage("device.twice", format!("{} is named twice", device.path)));
-        }
-        device.class.iter().try_for_each(|class| class_name(class))?;
-        device.tiers.iter().try_for_each(|(kind, value)| tier(kind, &value.to_string()).map(drop))?;
-    }
+    new_devices(&request.devices)?;
     for (what, spec) in [("data", &request.data), ("metadata", &request.metadata)] {
         let Some(spec) = spec else { continue };
         let min = profile(spec)?;
@@ -264,6 +258,49 @@ pub fn create(request: &mut CreatePool) -> Result<(), ApiError> {
     }
     request.mode.iter().try_for_each(|m| mode(m))?;
     request.properties.iter().try_for_each(|(name, value)| pool_property(name, value))
+}
+
+/// Devices that are to be members.
+fn new_devices(devices: &[NewDevice]) -> Result<(), ApiError> {
+    let mut seen = BTreeSet::new();
+    for device in devices {
+        device_path(&device.path)?;
+        // Two RAM disks of one size are two disks; two names of one path are a slip.
+        if device.path.starts_with('/') && !seen.insert(&device.path) {
+            return Err(ApiError::usage("device.twice", format!("{} is named twice", device.path)));
+        }
+        device.class.iter().try_for_each(|class| class_name(class))?;
+        device.tiers.iter().try_for_each(|(kind, value)| tier(kind, &value.to_string()).map(drop))?;
+    }
+    Ok(())
+}
+
+/// A request to add devices.
+pub fn add(request: &mut AddDevices) -> Result<(), ApiError> {
+    if request.devices.is_empty() {
+        return Err(ApiError::usage("pool.no_devices", "which device? none was named")
+            .hint("see what could be one with: braid device scan"));
+    }
+    new_devices(&request.devices)
+}
+
+/// A request to replace a member.
+pub fn replace(request: &mut ReplaceDevice) -> Result<(), ApiError> {
+    new_devices(std::slice::from_ref(&request.new))
+}
+
+/// A request to balance: profiles and numbers.
+pub fn balance(request: &mut Balance) -> Result<(), ApiError> {
+    for choice in [&request.data, &request.metadata].into_iter().flatten() {
+        let names = choice.convert.iter().chain(&choice.profiles);
+        for name in names {
+            profile(&ProfileSpec { profile: name.clone(), classes: Vec::new() })?;
+        }
+        if choice.usage.is_some_and(|percent| percent > 100) {
+            return Err(ApiError::usage("balance.usage", "usage is a percentage, 0 to 100"));
+        }
+    }
+    Ok(())
 }
 
 fn device_path(path: &str) -> Result<(), ApiError> {

@@ -9,6 +9,7 @@
 
 pub mod api;
 pub mod check;
+pub mod jobs;
 pub mod metrics;
 pub mod scrub;
 pub mod server;

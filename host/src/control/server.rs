@@ -30,6 +30,12 @@
 //! | `shares` | `ListShares` | `[ShareInfo]` | what is served |
 //! | `scrub` | `Scrub` | `Change` | start, pause, resume, cancel or limit a scrub |
 //! | `scrub.status` | `ScrubStatus` | `[ScrubInfo]` | how far it is, what it found |
+//! | `add` | `AddDevices` | `Change` | make devices members |
+//! | `remove` | `RemoveDevice` | `Change` | empty a member and let it go |
+//! | `replace` | `ReplaceDevice` | `Change` | add a device, then empty a member and let it go |
+//! | `balance` | `Balance` | `Change` | write chunks anew, in other profiles perhaps |
+//! | `job` | `JobControl` | `Change` | pause, resume or cancel that |
+//! | `job.status` | `JobStatus` | `[JobInfo]` | how far it is |
 //! | `trace` | `TakeTrace` | `TracePart` | what clients asked since the last question |
 //! | `events` | `ListEvents` | `[EventInfo]` | what happened |
 //!
@@ -252,6 +258,12 @@ fn router(service: Shared) -> Router {
         .add::<ListShares>(look::<ListShares>)
         .add::<Scrub>(change::<Scrub>)
         .add::<ScrubStatus>(look::<ScrubStatus>)
+        .add::<AddDevices>(change::<AddDevices>)
+        .add::<RemoveDevice>(change::<RemoveDevice>)
+        .add::<ReplaceDevice>(change::<ReplaceDevice>)
+        .add::<Balance>(change::<Balance>)
+        .add::<JobControl>(change::<JobControl>)
+        .add::<JobStatus>(look::<JobStatus>)
         .add::<TakeTrace>(change::<TakeTrace>)
         .add::<ListEvents>(look::<ListEvents>)
         .route("/metrics", get(metrics))

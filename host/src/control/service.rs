@@ -79,6 +79,31 @@ pub trait Service: Send + Sync + 'static {
     /// The last scrub of a pool, or of all.
     fn scrub_status(&self, request: ScrubStatus) -> Result<Vec<ScrubInfo>, ApiError>;
 
+    /// Makes devices members of an open pool.
+    fn add(&self, _request: AddDevices) -> Result<Change, ApiError> {
+        Err(ApiError::not_yet("add"))
+    }
+    /// Begins to empty a member; when that is done it is none any more. Refused when the rest has no room.
+    fn remove(&self, _request: RemoveDevice) -> Result<Change, ApiError> {
+        Err(ApiError::not_yet("remove"))
+    }
+    /// Adds a device and begins to empty the member that it is to replace.
+    fn replace(&self, _request: ReplaceDevice) -> Result<Change, ApiError> {
+        Err(ApiError::not_yet("replace"))
+    }
+    /// Begins to write chunks anew. Refused when there is no room, or, unless forced, when fewer failures are survived then.
+    fn balance(&self, _request: Balance) -> Result<Change, ApiError> {
+        Err(ApiError::not_yet("balance"))
+    }
+    /// Pauses, resumes or cancels what the last two began.
+    fn job(&self, _request: JobControl) -> Result<Change, ApiError> {
+        Err(ApiError::not_yet("jobs"))
+    }
+    /// The last job of a pool, or of all.
+    fn job_status(&self, _request: JobStatus) -> Result<Vec<JobInfo>, ApiError> {
+        Err(ApiError::not_yet("jobs"))
+    }
+
     /// What clients asked since the last question.
     fn trace(&self, _request: TakeTrace) -> Result<TracePart, ApiError> {
         Err(ApiError::not_yet("trace"))
@@ -148,6 +173,12 @@ calls! {
     "shares" shares ListShares -> Vec<ShareInfo>;
     "scrub" scrub Scrub -> Change;
     "scrub.status" scrub_status ScrubStatus -> Vec<ScrubInfo>;
+    "add" add AddDevices -> Change, check::add;
+    "remove" remove RemoveDevice -> Change;
+    "replace" replace ReplaceDevice -> Change, check::replace;
+    "balance" balance Balance -> Change, check::balance;
+    "job" job JobControl -> Change;
+    "job.status" job_status JobStatus -> Vec<JobInfo>;
     "trace" trace TakeTrace -> TracePart;
     "events" events ListEvents -> Vec<EventInfo>;
 }

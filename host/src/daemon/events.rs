@@ -90,13 +90,13 @@ impl Events {
 /// Turns what one pool's engine tells into sentences; lives on its pump's thread.
 pub(super) struct Narrator {
     pool: String,
-    paths: HashMap<DeviceId, String>,
+    paths: Mutex<HashMap<DeviceId, String>>,
     errors: Mutex<HashMap<DeviceId, u32>>,
 }
 
 impl Narrator {
     pub(super) fn new(pool: &str, paths: HashMap<DeviceId, String>) -> Narrator {
-        Narrator { pool: pool.into(), paths, errors: Mutex::default() }
+        Narrator { pool: pool.into(), paths: Mutex::new(paths), errors: Mutex::default() }
     }
 
     pub(super) fn tell(&self, events: &Events, event: &Event) {
@@ -105,8 +105,13 @@ impl Narrator {
         }
     }
 
+    /// A member came, and is there.
+    pub(super) fn joined(&self, id: DeviceId, path: &str) {
+        lock(&self.paths).insert(id, path.into());
+    }
+
     fn device(&self, id: DeviceId) -> String {
-        match self.paths.get(&id) {
+        match lock(&self.paths).get(&id) {
             Some(path) => format!("device {id} ({path})"),
             None => format!("device {id}"),
         }
@@ -119,6 +124,10 @@ impl Narrator {
             | Event::Repaired { .. }
             | Event::ScrubTellsNoMore
             | Event::ScrubFinished { .. } => return super::scrub::sentence(event, |id| self.device(id)),
+            Event::JobEnded { .. }
+            | Event::JobStopped { .. }
+            | Event::MoveLost { .. }
+            | Event::DeviceRemoved { .. } => return super::jobs::sentence(&self.pool, event, |id| self.device(id)),
             Event::Spill { chunk, kind, bytes } => (
                 Severity::Warning,
                 "chunk.spill",

@@ -6,6 +6,8 @@
 //!                        │   discover.rs    which devices are members of what
 //!                        │   cache.rs       where members were last time, and what was shared
 //!                        │   unopened.rs    pools that should be open and are not
+//!                        │   members.rs     devices come and go
+//!                        │   jobs.rs        balance, and how far a job is
 //!                        │   volumes.rs     create, resize, rename, destroy, map
 //!                        │   properties.rs  get and set
 //!                        │   shares/        NBD, FUSE, loop
@@ -24,7 +26,7 @@
 //! | `listeners` | a socket is bound, or an acceptor ends | NBD shares |
 //! | `OpenPool::pump` (shared) | the pump is asked something | everybody |
 //! | `Cache` | `pools.json` is changed; waits for the disk it is on | whoever opens, closes, shares or unshares |
-//! | `Pools::open`, `Shares`, `Unopened`, an export table, `Events` | a look or an insertion | everybody; leaves |
+//! | `Pools::open`, `OpenPool::members`, `Shares`, `Unopened`, an export table, `Events` | a look or an insertion | everybody; leaves |
 //!
 //! Leaves are never held while something is waited for. Threads that others wait for (pumps, the acceptor, FUSE
 //! sessions) take leaves only, and the acceptor *tries* `pump`: so whoever mounts, attaches or stops something while it
@@ -33,6 +35,8 @@
 mod cache;
 mod discover;
 mod events;
+mod jobs;
+mod members;
 mod pools;
 mod properties;
 mod scrub;
@@ -47,7 +51,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use braid_core::control::ControlError;
 use braid_core::report::PoolReport;
@@ -60,7 +64,7 @@ use crate::control::service::Service;
 use crate::pump::PumpHandle;
 use crate::reactor::Choice;
 use discover::Identity;
-use events::Events;
+use events::{Events, Narrator};
 use views::About;
 
 pub use events::EVENTS_MAX;
@@ -117,14 +121,30 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A pool that is served.
-struct OpenPool {
-    name: String,
-    uuid: Uuid,
+/// What the daemon knows of a pool and its members, who come and go. The lock is a leaf.
+struct Members {
     about: About,
     /// Block devices and files among the members.
     identities: Vec<(Identity, DeviceId)>,
     faults: BTreeMap<DeviceId, FaultHandle>,
+}
+
+impl Members {
+    /// It is none any more.
+    fn forget(&mut self, id: DeviceId) {
+        self.about.members.remove(&id);
+        self.identities.retain(|(_, known)| *known != id);
+        self.faults.remove(&id);
+    }
+}
+
+/// A pool that is served.
+struct OpenPool {
+    name: String,
+    uuid: Uuid,
+    members: Arc<RwLock<Members>>,
+    /// Names members in events.
+    narrator: Arc<Narrator>,
     /// See the table of locks.
     change: Mutex<()>,
     /// `None` once it is closed: who still holds the pool by then finds nobody to ask.
@@ -132,6 +152,14 @@ struct OpenPool {
 }
 
 impl OpenPool {
+    fn members(&self) -> RwLockReadGuard<'_, Members> {
+        self.members.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn about(&self) -> About {
+        self.members().about.clone()
+    }
+
     fn ask<T>(&self, ask: impl FnOnce(&PumpHandle) -> Result<T, ControlError>) -> Result<T, ApiError> {
         match &*self.pump.read().unwrap_or_else(PoisonError::into_inner) {
             Some(pump) => ask(pump).map_err(ApiError::from),
@@ -193,7 +221,7 @@ impl Pools {
     /// Which open pool this device belongs to.
     fn owner(&self, identity: Identity) -> Option<(Arc<OpenPool>, DeviceId)> {
         self.all().into_iter().find_map(|pool| {
-            let id = pool.identities.iter().find(|(i, _)| *i == identity)?.1;
+            let id = pool.members().identities.iter().find(|(i, _)| *i == identity)?.1;
             Some((pool, id))
         })
     }
@@ -248,7 +276,7 @@ impl Daemon {
     /// A handle to break a member with, for tests.
     #[doc(hidden)]
     pub fn fault_handle(&self, pool: &str, device: u32) -> Option<FaultHandle> {
-        self.pools.get(pool).ok()?.faults.get(&DeviceId(device)).cloned()
+        self.pools.get(pool).ok()?.members().faults.get(&DeviceId(device)).cloned()
     }
 
     /// Somebody changes or closes this pool now; for tests.
@@ -398,6 +426,30 @@ impl Service for Daemon {
         self.view(request.pool.as_ref(), scrub::info)
     }
 
+    fn add(&self, request: AddDevices) -> Result<Change, ApiError> {
+        self.alive()?;
+        self.add_devices(&request)
+    }
+    fn remove(&self, request: RemoveDevice) -> Result<Change, ApiError> {
+        self.alive()?;
+        self.remove_device(&request)
+    }
+    fn replace(&self, request: ReplaceDevice) -> Result<Change, ApiError> {
+        self.alive()?;
+        self.replace_device(&request)
+    }
+    fn balance(&self, request: Balance) -> Result<Change, ApiError> {
+        self.alive()?;
+        self.start_balance(&request)
+    }
+    fn job(&self, request: JobControl) -> Result<Change, ApiError> {
+        self.alive()?;
+        self.change_job(&request)
+    }
+    fn job_status(&self, request: JobStatus) -> Result<Vec<JobInfo>, ApiError> {
+        self.view(request.pool.as_ref(), |report, _| jobs::info(report))
+    }
+
     fn trace(&self, request: TakeTrace) -> Result<TracePart, ApiError> {
         self.take_trace(&request)
     }
@@ -434,7 +486,7 @@ impl Daemon {
         let mut all = Vec::new();
         for pool in self.pools.select(name)? {
             match pool.report() {
-                Ok(report) => all.push(map(&report, &pool.about)),
+                Ok(report) => all.push(map(&report, &pool.about())),
                 Err(e) if name.is_none() && e.kind == ErrorKind::NotFound => {}
                 Err(e) => return Err(e),
             }

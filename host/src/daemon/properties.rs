@@ -200,7 +200,8 @@ impl Daemon {
                 let member = report.devices.iter().find(|d| d.id == id);
                 let member = member.ok_or_else(|| ApiError::no_device(&pool.name, *device))?;
                 let hint = pool.ask(move |pump| pump.with_engine(move |e| e.pool().device(id).map(|d| d.hint)))?;
-                let path = pool.about.members.get(&id).map_or(member.path.as_str(), |m| m.path.as_str());
+                let about = pool.about();
+                let path = about.members.get(&id).map_or(member.path.as_str(), |m| m.path.as_str());
                 of_device(member, hint.unwrap_or_default(), path)
             }
             Target::Volume { volume, .. } => {

@@ -72,6 +72,7 @@ impl Entry {
         };
         PoolStatus {
             scrub: Default::default(),
+            job: Default::default(),
             name: name.clone(),
             uuid: uuid.clone(),
             state: PoolState::Unavailable,

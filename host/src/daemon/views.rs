@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime};
 
+use braid_core::device::Role;
 use braid_core::report::{ChunkReport, DeviceReport, PoolReport};
 use braid_core::units::{DeviceId, UNIT};
 use braid_core::{ChunkType, DeviceState};
@@ -11,7 +12,7 @@ use braid_core::{ChunkType, DeviceState};
 use braid_core::regions::REGION;
 
 use super::events::kind_name;
-use super::scrub;
+use super::{jobs, scrub};
 use crate::control::api::*;
 
 /// Chunk types in the order of the reports' tables.
@@ -158,6 +159,7 @@ pub(super) fn status(report: &PoolReport, about: &About) -> PoolStatus {
         problems: problems(report, about, degraded).into_iter().chain(scrub::problem(report)).collect(),
         notes: notes(report, about),
         scrub: scrub::info(report, about),
+        job: jobs::info(report),
         devices: devices(report, about),
     }
 }
@@ -265,7 +267,7 @@ fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus 
         name: short_name(&path),
         path,
         class: d.class.name().into(),
-        state: d.state.name().into(),
+        state: state_word(d).into(),
         usable: d.state.is_used(),
         rotational: d.rotational,
         read_preferred: d.read_preferred,
@@ -280,6 +282,14 @@ fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus 
         note,
         model: facts.and_then(|f| f.model.clone()),
         serial: facts.and_then(|f| f.serial.clone()),
+    }
+}
+
+/// The word for what a member is; one that is being emptied says so while it is well.
+fn state_word(device: &DeviceReport) -> &'static str {
+    match (device.state, device.role) {
+        (DeviceState::Online, Role::Leaving | Role::Parting) => "REMOVING",
+        (state, _) => state.name(),
     }
 }
 
@@ -342,6 +352,7 @@ mod tests {
             tiers: Tiers { data: 0, metadata: 2 },
             read_preferred: false,
             state,
+            role: Role::Member,
             size: 10 * GIB,
             allocated: [GIB, 0, GIB],
             io: DeviceCounters { read_errors: 2, ..DeviceCounters::default() },
@@ -379,6 +390,7 @@ mod tests {
             writable_metadata: GIB,
             generation: 12,
             scrub: Default::default(),
+            job: None,
             resync: Default::default(),
             suspended: false,
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use braid_core::Engine;
 use braid_core::control::{Command, ControlError, Done, ErrorKind};
+use braid_core::meta::format::NewDevice;
 use braid_core::report::PoolReport;
 use braid_core::units::{DeviceId, VolumeId};
 
@@ -78,6 +79,11 @@ impl PumpHandle {
     /// Does a command; durable when it returns.
     pub fn control(&self, command: Command) -> Result<Done, ControlError> {
         self.ask(|tell| Message::Control(command, tell))?
+    }
+
+    /// Makes a disk a member; it is one, durably, when this returns.
+    pub fn add(&self, disk: Disk, new: NewDevice) -> Result<Done, ControlError> {
+        self.ask(|tell| Message::Add(Box::new((disk, new)), tell))?
     }
 
     /// A member that is not in use is there again, on this disk: it is caught up.

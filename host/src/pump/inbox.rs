@@ -5,10 +5,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant as Clock;
 
 use braid_core::Engine;
-use braid_core::control::{Command, ControlError, Done};
-use braid_core::request::Input;
+use braid_core::control::Command;
+use braid_core::meta::format::NewDevice;
 use braid_core::units::{DeviceId, VolumeId};
 
+use super::members::Tell;
 use super::{Load, Pump, Taken};
 use crate::backend::Disk;
 use crate::nbd::Handover;
@@ -45,10 +46,12 @@ type Look = Box<dyn FnOnce(&Engine) + Send>;
 pub(super) type Addressed = (braid_core::units::VolumeId, braid_core::units::ClientId, crate::fuse::Call);
 
 pub(super) enum Message {
-    Control(Command, Sender<Result<Done, ControlError>>),
+    Control(Command, Tell),
+    /// A disk that is to be a member.
+    Add(Box<(Disk, NewDevice)>, Tell),
     Look(Look),
     /// A member's disk, where there is one now, in place of the one that was there; then the command.
-    Member(DeviceId, Option<Box<Disk>>, Option<Command>, Sender<Result<Done, ControlError>>),
+    Member(DeviceId, Option<Box<Disk>>, Option<Command>, Tell),
     Adopt(Box<Handover>),
     HangUp(u32),
     Clients(u32, Sender<usize>),
@@ -61,38 +64,6 @@ pub(super) enum Message {
 }
 
 impl Pump {
-    /// The engine sends nothing to a member that it does not use, so its disk can be another one.
-    fn change_member(
-        &mut self,
-        id: DeviceId,
-        disk: Option<Box<Disk>>,
-        command: Option<Command>,
-        tell: Sender<Result<Done, ControlError>>,
-    ) {
-        let is_used = self.engine.pool().device(id).is_some_and(|device| device.state.is_used());
-        if !is_used {
-            if self.disks.len() <= id.index() {
-                self.disks.resize(id.index() + 1, None);
-            }
-            if let Some(old) = self.disks[id.index()].take() {
-                self.reactor.remove_disk(old);
-            }
-            self.disks[id.index()] = disk.map(|disk| self.reactor.add_disk(*disk));
-        }
-        match command {
-            Some(command) => self.command(command, tell),
-            None => drop(tell.send(Ok(Done::Unchanged))),
-        }
-    }
-
-    fn command(&mut self, command: Command, tell: Sender<Result<Done, ControlError>>) {
-        self.next_command += 1;
-        let (now, tag) = (self.now(), self.next_command);
-        self.commands.insert(tag, tell);
-        self.tell_time(now);
-        self.engine.handle(now, Input::Control { tag, command });
-    }
-
     pub(super) fn open_inbox(&mut self) {
         let messages = {
             let mut inbox = self.inbox.messages.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +71,8 @@ impl Pump {
         };
         for message in messages {
             match message {
-                Message::Control(command, tell) => self.command(command, tell),
+                Message::Control(command, tell) => drop(self.command(command, tell)),
+                Message::Add(member, tell) => self.add_member(member.0, member.1, tell),
                 Message::Member(id, disk, command, tell) => self.change_member(id, disk, command, tell),
                 Message::Look(look) => look(&self.engine),
                 Message::Adopt(handover) => self.adopt(*handover),

@@ -116,6 +116,7 @@ impl Pump {
             thirsty_calls: VecDeque::new(),
             loads: None,
             commands: Default::default(),
+            joining: Default::default(),
             next_command: 0,
             records: Default::default(),
             segs: Vec::new(),

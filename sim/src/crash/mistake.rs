@@ -30,7 +30,7 @@ pub enum Mistake {
 
 impl Mistake {
     /// All.
-    pub const ALL: [Mistake; 22] = [
+    pub const ALL: [Mistake; 24] = [
         Mistake::FlushNotPassedOn,
         Mistake::FlushOfOneMember,
         Mistake::FuaNotPassedOn,
@@ -53,6 +53,8 @@ impl Mistake {
         Mistake::Of(Slip::CaughtUpAtOnce),
         Mistake::Of(Slip::StaleTrusted),
         Mistake::Of(Slip::LossNotNoted),
+        Mistake::Of(Slip::MapBeforeCopy),
+        Mistake::Of(Slip::ColumnBeforeCopy),
     ];
 
     /// As it is written.
@@ -139,6 +141,12 @@ impl Mistake {
             Mistake::Of(Slip::StaleTrusted) => ("stale-trusted", "a stale copy is read like others", "degraded"),
             Mistake::Of(Slip::LossNotNoted) => {
                 ("loss-not-noted", "what a member loses with its cache is not noted", "degraded")
+            }
+            Mistake::Of(Slip::ColumnBeforeCopy) => {
+                ("column-before-copy", "a column changes places before its units are copied", "replace")
+            }
+            Mistake::Of(Slip::MapBeforeCopy) => {
+                ("map-before-copy", "the map follows a unit that moves before its copy is there", "balance")
             }
         }
     }

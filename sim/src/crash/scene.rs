@@ -26,9 +26,16 @@ const CASTS: [Cast; 7] = [
     ("unlike", &[16, 24, 40], "raid1", "raid1"),
 ];
 
-/// Whether a member may be missing.
-fn spares((.., data, _): &Cast) -> bool {
-    Profile::parse(data).is_some_and(|profile| profile.facts().tolerated_failures > 0)
+/// Whether it makes sense with these members.
+fn fits(plot: Plot, &(_, sizes, data, metadata): &Cast) -> bool {
+    let facts = || [data, metadata].into_iter().filter_map(Profile::parse).map(|profile| profile.facts());
+    match plot {
+        // A member may be missing.
+        Plot::Degraded => facts().all(|f| f.tolerated_failures > 0),
+        // One less is enough.
+        Plot::Remove | Plot::Replace => facts().all(|f| f.devs_min < sizes.len()),
+        _ => true,
+    }
 }
 
 /// What is going on when the power goes.
@@ -43,10 +50,13 @@ enum Plot {
     Control,
     Degraded,
     Scrub,
+    Balance,
+    Remove,
+    Replace,
 }
 
 impl Plot {
-    const ALL: [Plot; 9] = [
+    const ALL: [Plot; 12] = [
         Plot::Overwrite,
         Plot::FirstWrites,
         Plot::Discard,
@@ -56,6 +66,9 @@ impl Plot {
         Plot::Control,
         Plot::Degraded,
         Plot::Scrub,
+        Plot::Balance,
+        Plot::Remove,
+        Plot::Replace,
     ];
 
     fn name(self) -> &'static str {
@@ -69,6 +82,9 @@ impl Plot {
             Plot::Control => "control",
             Plot::Degraded => "degraded",
             Plot::Scrub => "scrub",
+            Plot::Balance => "balance",
+            Plot::Remove => "remove",
+            Plot::Replace => "replace",
         }
     }
 }
@@ -93,7 +109,7 @@ pub(crate) struct Scene {
 pub fn names() -> Vec<String> {
     let mut names = Vec::new();
     for plot in Plot::ALL {
-        let casts = CASTS.iter().filter(|cast| plot != Plot::Degraded || spares(cast));
+        let casts = CASTS.iter().filter(|cast| fits(plot, cast));
         names.extend(casts.map(|cast| format!("{}/{}", plot.name(), cast.0)));
     }
     names
@@ -113,10 +129,7 @@ impl Scene {
     pub(crate) fn new(name: &str, seed: u64) -> Option<Scene> {
         let (plot, cast) = name.split_once('/')?;
         let plot = Plot::ALL.into_iter().find(|p| p.name() == plot)?;
-        let cast = CASTS.iter().find(|c| c.0 == cast)?;
-        if plot == Plot::Degraded && !spares(cast) {
-            return None;
-        }
+        let cast = CASTS.iter().find(|c| c.0 == cast && fits(plot, c))?;
         let &(_, sizes, data, metadata) = cast;
         let (data, metadata) = (Profile::parse(data)?, Profile::parse(metadata)?);
         let mut rng = Rng::new(seed ^ 0xc0de);
@@ -127,7 +140,7 @@ impl Scene {
         };
         let shapes: Vec<Shape> = sizes.iter().map(shape).collect();
         let set = vec![("commit_interval", rng.pick(&["100ms", "1000ms"]).to_string())];
-        let mut writer = Writer { rng, steps: Vec::new(), volumes: 1 };
+        let mut writer = Writer { rng, steps: Vec::new(), volumes: 1, members: sizes.len() as u64 };
         writer.create(0);
         if plot == Plot::Volumes {
             writer.create(1);
@@ -150,7 +163,8 @@ impl Scene {
 
     /// What goes on after a cut, while the pool still recovers.
     pub(crate) fn after(&self, seed: u64) -> Vec<Step> {
-        let mut writer = Writer { rng: Rng::new(seed), steps: Vec::new(), volumes: 3 };
+        let mut writer =
+            Writer { rng: Rng::new(seed), steps: Vec::new(), volumes: 3, members: self.shapes.len() as u64 };
         writer.go();
         for _ in 0..writer.rng.below(4) {
             match writer.rng.below(4) {
@@ -173,6 +187,8 @@ struct Writer {
     steps: Vec<Step>,
     /// Volumes in use, from slot 0 on.
     volumes: u64,
+    /// Members of the pool.
+    members: u64,
 }
 
 impl Writer {
@@ -216,6 +232,36 @@ impl Writer {
                 0 => self.steps.push(Step::Scrub("start".into())),
                 _ => self.common(40, 3),
             },
+            Plot::Balance => match i {
+                0 => self.steps.push(Step::Balance { data: None, metadata: None }),
+                _ => self.beside_moves(i),
+            },
+            Plot::Replace => match i {
+                0 => self.replace(),
+                _ => self.beside_moves(i),
+            },
+            Plot::Remove => match i {
+                0 => self.steps.push(Step::Remove(self.rng.between(1, self.members) as u32)),
+                _ => self.beside_moves(i),
+            },
+        }
+    }
+
+    /// One member gets what another one has, as far as that can go there.
+    fn replace(&mut self) {
+        let device = self.rng.between(1, self.members);
+        let by = (device + self.rng.below(self.members - 1)) % self.members + 1;
+        self.steps.push(Step::Replace { device: device as u32, by: by as u32 });
+    }
+
+    /// Clients change what moves, and operators their minds.
+    fn beside_moves(&mut self, i: u64) {
+        match self.rng.below(8) {
+            0 => self.discard(),
+            1 if i.is_multiple_of(3) => {
+                self.steps.push(Step::Job((*self.rng.pick(&["pause", "resume", "cancel"])).into()))
+            }
+            _ => self.common(30, 3),
         }
     }
 

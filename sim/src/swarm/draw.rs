@@ -50,6 +50,8 @@ struct Drawing {
     /// How often the knobs of queues are turned: at the beginning of a life, and in a hundred requests.
     knobs: (u64, u64),
     scrubs: bool,
+    /// Dice of what changes members, apart from the others: a seed asks the same of a pool as it did before there was any.
+    moves: Option<Rng>,
     /// An operator takes a member out of use and back.
     comes_and_goes: bool,
 }
@@ -96,6 +98,7 @@ pub fn scenario(seed: u64) -> Scenario {
         serial: 0,
         knobs,
         scrubs,
+        moves: Some(Rng::new(seed ^ 0x30e5)).filter(|_| seed % 2 == 1),
         comes_and_goes,
     };
     let lives = (0..lives).map(|_| drawing.life()).collect();
@@ -164,6 +167,7 @@ impl Drawing {
                 let words = ["start", "start", "pause", "resume", "cancel"];
                 steps.push(Step::Scrub((*self.rng.pick(&words)).into()));
             }
+            self.move_things(steps);
             if self.comes_and_goes && self.rng.percent(1) {
                 let device = *self.rng.pick(&self.victims);
                 steps.push(if self.rng.percent(40) { Step::Offline(device) } else { Step::Online(device) });
@@ -176,6 +180,32 @@ impl Drawing {
             }
         }
         steps.push(Step::Go(self.rng.between(1, 10)));
+    }
+
+    /// Now and then somebody changes what the pool stands on.
+    fn move_things(&mut self, steps: &mut Vec<Step>) {
+        let Some(rng) = &mut self.moves else { return };
+        if !rng.percent(3) {
+            return;
+        }
+        // No fewer failures than before may be survived: the run counts on them.
+        let tolerated = self.tolerated;
+        let keeps = |p: &Profile| p.carries_data() && p.facts().tolerated_failures as u64 >= tolerated;
+        let profiles: Vec<Profile> = Profile::ALL.into_iter().filter(keeps).collect();
+        let profile = |rng: &mut Rng| rng.percent(50).then(|| rng.pick(&profiles).name().to_string());
+        steps.push(match rng.below(10) {
+            0..3 => {
+                let bytes = rng.between(16, 120) * MIB + rng.below(256) * 4096;
+                Step::Add(Member { kind: rng.pick(&KINDS).0.into(), bytes })
+            }
+            3 | 4 => Step::Remove(rng.between(1, self.n + 2) as u32),
+            8 | 9 => {
+                Step::Replace { device: rng.between(1, self.n + 1) as u32, by: rng.between(self.n, self.n + 3) as u32 }
+            }
+            5 => Step::Balance { data: profile(rng), metadata: profile(rng) },
+            6 => Step::Balance { data: None, metadata: None },
+            _ => Step::Job((*rng.pick(&["pause", "resume", "cancel"])).into()),
+        });
     }
 
     fn client(&mut self, id: u32) -> Client {

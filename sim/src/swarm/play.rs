@@ -175,6 +175,12 @@ impl<'a> Player<'a> {
                 self.world.verify_while(|w| !w.faults.any_stuck_for_ever(w.now()));
                 self.look()
             }
+            Step::Add(member) => {
+                if let Some(shape) = shape(member) {
+                    self.world.add_disk(&shape);
+                }
+                self.look()
+            }
             other => self.command(other),
         }
     }

@@ -4,7 +4,9 @@
 //! Written down it is JSON with a step a line, so that a small one can be read and cut by hand. Volumes go by slots, as
 //! ids are the engine's business: a step whose slot holds no volume at that moment does nothing.
 
+use braid_core::Profile;
 use braid_core::control::{Command, VolumeClass};
+use braid_core::job::Choice;
 use braid_core::request::{Content, Op};
 use braid_core::units::{DeviceId, VolumeId};
 use serde::{Deserialize, Serialize};
@@ -136,6 +138,28 @@ pub enum Step {
     Offline(u32),
     /// It is used again, if it is there.
     Online(u32),
+    /// One more device.
+    Add(Member),
+    /// One device less.
+    Remove(u32),
+    /// One device gets what another one has.
+    Replace {
+        /// Which leaves.
+        device: u32,
+        /// Which comes.
+        by: u32,
+    },
+    /// All chunks anew, in these profiles.
+    Balance {
+        /// Of data; none = as it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        data: Option<String>,
+        /// Of metadata.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        metadata: Option<String>,
+    },
+    /// `pause`, `resume` or `cancel` what moves.
+    Job(String),
 }
 
 /// A request.
@@ -232,6 +256,16 @@ impl Step {
             Command::ScrubCancel => Step::Scrub("cancel".into()),
             Command::OnlineDevice { device } => Step::Online(device.0),
             Command::OfflineDevice { device } => Step::Offline(device.0),
+            Command::AddDevice(new) => Step::Add(Member { kind: new.class.name().into(), bytes: new.size }),
+            Command::RemoveDevice { device } => Step::Remove(device.0),
+            Command::ReplaceDevice { device, by } => Step::Replace { device: device.0, by: by.0 },
+            Command::Balance { data, metadata } => {
+                let word = |choice: Option<Choice>| choice.and_then(|c| c.convert).map(|p| p.name().to_string());
+                Step::Balance { data: word(data), metadata: word(metadata) }
+            }
+            Command::JobPause => Step::Job("pause".into()),
+            Command::JobResume => Step::Job("resume".into()),
+            Command::JobCancel => Step::Job("cancel".into()),
         }
     }
 
@@ -239,7 +273,7 @@ impl Step {
     pub fn command(&self, volume: impl Fn(u32) -> Option<VolumeId>) -> Option<Command> {
         let class = |word: &str| VolumeClass::ALL.into_iter().find(|c| c.name() == word).unwrap_or_default();
         Some(match self.clone() {
-            Step::Ask(_) | Step::Go(_) | Step::Verify => return None,
+            Step::Ask(_) | Step::Go(_) | Step::Verify | Step::Add(_) => return None,
             Step::Create { name, size, class: word, .. } => Command::CreateVolume { name, size, class: class(&word) },
             Step::Resize { slot, size } => Command::ResizeVolume { volume: volume(slot)?, size },
             Step::Rename { slot, name } => Command::RenameVolume { volume: volume(slot)?, name },
@@ -250,6 +284,19 @@ impl Step {
             Step::Checkpoint => Command::Checkpoint,
             Step::Offline(id) => Command::OfflineDevice { device: DeviceId(id) },
             Step::Online(id) => Command::OnlineDevice { device: DeviceId(id) },
+            Step::Remove(id) => Command::RemoveDevice { device: DeviceId(id) },
+            Step::Replace { device, by } => Command::ReplaceDevice { device: DeviceId(device), by: DeviceId(by) },
+            Step::Balance { data, metadata } => {
+                let choice = |word: Option<String>| {
+                    Some(Choice { convert: word.and_then(|word| Profile::parse(&word)), ..Choice::default() })
+                };
+                Command::Balance { data: choice(data), metadata: choice(metadata) }
+            }
+            Step::Job(what) => match what.as_str() {
+                "pause" => Command::JobPause,
+                "resume" => Command::JobResume,
+                _ => Command::JobCancel,
+            },
             Step::Scrub(what) => match what.as_str() {
                 "pause" => Command::ScrubPause,
                 "resume" => Command::ScrubResume,

@@ -25,6 +25,9 @@ impl World {
         };
         [u64::from(id.0), u64::from(device.0), kind, offset, len].iter().for_each(|&n| mix(&mut self.hash, n));
         hold!(Completion, !self.running.contains_key(&id.0), "I/O {id} is under way already");
+        if op == DeviceOp::Read {
+            self.note_spoilt_read(device, offset, len);
+        }
         let i = device.index() - 1;
         let (content, sent) = match self.keeps_payload {
             true => self.check(dispatch),
@@ -170,6 +173,9 @@ impl World {
         }
         if matches!(op, DeviceOp::Write { .. }) {
             self.check_memory(dispatch);
+        }
+        if is_fine && matches!(op, DeviceOp::Write { .. } | DeviceOp::WriteZeroes) {
+            self.note_unspoilt(device, offset, len);
         }
         let Self { disks, rng, .. } = self;
         let mut takes = || percent == 100 || rng.percent(percent);

@@ -92,7 +92,8 @@ impl World {
         self.watches.iter_mut().for_each(|watch| watch.rest(engine, self.wake.is_some()));
         // A scrub that gathers does so turn by turn, and has nothing to show for it until the last; one that was ended
         // drops its pieces one by one.
-        let gathers = engine.pool().scrub.state == braid_core::scrub::State::Running;
+        let runs = |state| state == braid_core::scrub::State::Running;
+        let gathers = runs(engine.pool().scrub.state) || engine.pool().job.as_ref().is_some_and(|job| runs(job.state));
         let in_vain = self.outputs == 1 && !gathers && self.wake.is_some_and(|at| at <= self.now);
         self.idle_ticks = if in_vain { self.idle_ticks + 1 } else { 0 };
         hold!(Drain, self.idle_ticks < 200, "it wants to be woken at {:?}, and then does nothing", self.wake);

@@ -16,12 +16,29 @@ impl World {
         let blocks = |at: u64| (at / BLOCK..(at + len) / BLOCK).map(|block| (device.0, block));
         let spoilt: BTreeSet<(u32, u64)> = blocks(offset).chain(blocks(lands)).collect();
         self.tell_spoilt(&spoilt);
+        self.spoilt_still.extend(&spoilt);
         self.spoilt.extend(spoilt);
     }
 
     /// Some write landed elsewhere.
     pub fn was_misdirected(&self) -> bool {
         !self.spoilt.is_empty()
+    }
+
+    /// Before a read: since some place was spoilt, content may have moved there.
+    pub(super) fn note_spoilt_read(&mut self, device: DeviceId, offset: u64, len: u64) {
+        let read = (device.0, offset / BLOCK)..(device.0, (offset + len).div_ceil(BLOCK));
+        if self.spoilt_still.range(read).next().is_some() {
+            let spoilt = self.spoilt_still.clone();
+            self.tell_spoilt(&spoilt);
+        }
+    }
+
+    /// A write arrived where it was meant to.
+    pub(super) fn note_unspoilt(&mut self, device: DeviceId, offset: u64, len: u64) {
+        if !self.spoilt_still.is_empty() {
+            (offset / BLOCK..(offset + len) / BLOCK).for_each(|block| _ = self.spoilt_still.remove(&(device.0, block)));
+        }
     }
 
     /// After a crash the pool may see places again that nothing referred to when they were spoilt.
@@ -33,6 +50,7 @@ impl World {
         }
         let spoilt = self.spoilt.clone();
         self.tell_spoilt(&spoilt);
+        self.spoilt_still = spoilt;
     }
 
     /// Whatever stands in these blocks may be read.

@@ -3,9 +3,10 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Commit, Copies, Engine, Waiter};
+use super::{Commit, Copies, Departing, Engine, Waiter};
 use crate::ChunkType;
 use crate::chunk::Chunk;
+use crate::device::{Device, Role};
 use crate::engine::Slip;
 use crate::meta::PAGE;
 use crate::meta::image::{self, Image};
@@ -33,6 +34,8 @@ pub(super) struct Checkpoint {
     /// The system chunks that the root knows; one made meanwhile is for the next superblock.
     system: Vec<Chunk>,
     pub(super) stale: Vec<Page>,
+    /// System chunks that it leaves.
+    pub(super) leaves: Option<Departing>,
     step: Step,
     /// Number of its flush.
     flush: u64,
@@ -48,6 +51,11 @@ enum Step {
     Pages,
     Flush,
     Superblocks,
+}
+
+/// Members that are there, but for one that parts from the pool.
+fn has_superblock(device: &Device) -> bool {
+    device.state.is_used() && !device.is_behind && device.role != Role::Parting
 }
 
 impl Engine {
@@ -86,10 +94,13 @@ impl Engine {
             let due = self.journal.blocks_used() > self.journal.blocks() / 2
                 || self.commit.dirty_leaves > DIRTY_LEAVES_MAX
                 || self.commit.starved
+                || self.commit.leaves.is_some()
                 || !self.commit.checkpoint_waiters.is_empty()
                 || self.is_cleaning_due()
                 || self.is_catching_up_due();
-            if due {
+            // A ring moves between two groups.
+            let moves_ring = self.commit.leaves.as_ref().is_some_and(|leaves| leaves.ring.is_some());
+            if due && !(moves_ring && self.journal.is_busy()) {
                 self.start_checkpoint();
             }
             return;
@@ -154,7 +165,7 @@ impl Engine {
         let Image { writes, mut root, mut list, root_len, root_crc, mut stale } = image;
         root.append(&mut list);
         stale.append(&mut self.commit.orphans);
-        let system = self.pool.chunks().filter(|c| c.kind == ChunkType::System).cloned().collect();
+        let system = self.pool.chunks().filter(|c| c.kind == ChunkType::System && !c.closing).cloned().collect();
         self.commit.checkpoint = Some(Checkpoint {
             first_lsn: self.journal.appended(),
             log_seq: self.journal.next_seq(),
@@ -165,6 +176,7 @@ impl Engine {
             root_crc,
             system,
             stale,
+            leaves: self.commit.leaves.take(),
             step: Step::Pages,
             flush: 0,
             waits_for_log: false,
@@ -244,12 +256,16 @@ impl Engine {
         (sb.first_lsn, sb.log_seq) = (checkpoint.first_lsn, checkpoint.log_seq);
         (sb.root, sb.root_is_listed) = (checkpoint.place.clone(), checkpoint.is_listed);
         (sb.root_len, sb.root_crc) = (checkpoint.root_len, checkpoint.root_crc);
+        if let Some(Departing { ring: Some((chunk, blocks)), .. }) = checkpoint.leaves {
+            sb.log_blocks = blocks;
+            sb.system[0] = checkpoint.system.iter().find(|c| c.id == chunk).expect("the new ring has a chunk").clone();
+        }
         let log = sb.system[0].id;
         sb.system.truncate(1);
         sb.system.extend(checkpoint.system.iter().filter(|c| c.id != log).cloned());
         sb.clean = self.requests.len() == 0;
         let members: Vec<_> =
-            self.pool.devices().filter(|d| d.state.is_used() && !d.is_behind).map(|d| (d.id, d.uuid, d.size)).collect();
+            self.pool.devices().filter(|d| has_superblock(d)).map(|d| (d.id, d.uuid, d.size)).collect();
         for (id, uuid, size) in members {
             let sb = &mut self.commit.superblock;
             (sb.device, sb.device_uuid, sb.device_size) = (id, uuid, size);
@@ -285,6 +301,13 @@ impl Engine {
         self.space.room = true;
         self.intent.has_room = true;
         self.journal.checkpointed(checkpoint.first_lsn, checkpoint.log_seq);
+        if let Some(Departing { chunks, ring }) = checkpoint.leaves {
+            if let Some((_, blocks)) = ring {
+                self.journal.set_blocks(blocks.into());
+            }
+            chunks.iter().for_each(|&chunk| self.commit.pages.remove(chunk));
+            self.system_left(chunks);
+        }
         for waiter in checkpoint.waiters {
             self.wake(waiter, true);
         }
@@ -297,6 +320,9 @@ impl Engine {
         (self.commit.starved, self.commit.stuck) = (false, true);
         // Without its first checkpoint a pool can log nothing, and without room in the log neither.
         self.commit.dead |= self.commit.opening || self.journal.blocks_used() == self.journal.blocks();
+        if let Some(leaves) = self.commit.leaves.take() {
+            self.system_stays(leaves.chunks);
+        }
         for waiter in core::mem::take(&mut self.commit.checkpoint_waiters) {
             self.wake(waiter, false);
         }

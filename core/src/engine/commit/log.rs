@@ -19,7 +19,7 @@ impl Engine {
         if self.commit.dead {
             return self.give_up();
         }
-        if self.commit.opening {
+        if self.commit.opening || self.commit.is_ring_moving() {
             return;
         }
         // What is written while devices are being flushed is not covered by that, yet stands before the claim in the

@@ -21,6 +21,7 @@ use self::checkpoint::Checkpoint;
 use self::reserve::Refusal;
 use self::round::Round;
 use super::{Engine, Waiter};
+use crate::chunk::Chunk;
 use crate::meta::Superblock;
 use crate::meta::journal::Lsn;
 use crate::meta::pages::{Page, PageSpace};
@@ -65,6 +66,8 @@ pub(super) struct Commit {
     checkpoint: Option<Checkpoint>,
     /// Pages of volumes that are gone since the last checkpoint.
     orphans: Vec<Page>,
+    /// System chunks that the next checkpoint leaves.
+    leaves: Option<Departing>,
     /// For the next checkpoint that begins.
     checkpoint_waiters: Vec<Waiter>,
     /// Writes that no round covers yet.
@@ -73,6 +76,12 @@ pub(super) struct Commit {
     pub(super) dirty: BTreeSet<DeviceId>,
     /// Since when there are writes or records that no round covers.
     unstable_since: Option<Instant>,
+}
+
+/// System chunks that a checkpoint leaves, and where the ring of the log will be, with its blocks, when it is in one of them.
+struct Departing {
+    chunks: Vec<ChunkId>,
+    ring: Option<(ChunkId, u32)>,
 }
 
 /// Copies of something under way.
@@ -109,6 +118,7 @@ impl Commit {
             failure_lsn: 0,
             checkpoint: None,
             orphans: Vec::new(),
+            leaves: None,
             checkpoint_waiters: Vec::new(),
             unflushed: false,
             dirty: BTreeSet::new(),
@@ -150,6 +160,47 @@ impl Commit {
         let is_log = self.superblock.system.first().is_some_and(|c| c.id == chunk);
         let log = if is_log { u64::from(self.superblock.log_blocks).saturating_sub(first) } else { 0 };
         self.pages.taken(chunk, first) & !block_mask(0, log.min(BLOCKS_PER_UNIT))
+    }
+
+    /// The chunk with the ring of the log.
+    pub(super) fn log_chunk(&self) -> ChunkId {
+        self.superblock.system[0].id
+    }
+
+    /// A new system chunk, whose first blocks are for a log.
+    pub(super) fn add_pages(&mut self, chunk: &Chunk, log_blocks: u64) {
+        self.pages.add(chunk, log_blocks);
+    }
+
+    /// No page is taken from this chunk any more.
+    pub(super) fn shut_pages(&mut self, chunk: ChunkId) {
+        self.pages.shut(chunk);
+    }
+
+    /// The same, undone.
+    pub(super) fn reopen_pages(&mut self, chunk: ChunkId) {
+        self.pages.reopen(chunk);
+    }
+
+    /// A system chunk without any page goes.
+    pub(super) fn remove_pages(&mut self, chunk: ChunkId) {
+        self.pages.remove(chunk);
+    }
+
+    /// There are so many pages in all, and so many free.
+    pub(super) fn has_pages(&self, total: u64, free: u64) -> bool {
+        self.pages.total() >= total && self.pages.free() >= free
+    }
+
+    /// The next checkpoint is due, and leaves these system chunks.
+    pub(super) fn leave(&mut self, chunks: Vec<ChunkId>, ring: Option<(ChunkId, u32)>) {
+        self.leaves = Some(Departing { chunks, ring });
+    }
+
+    /// The ring of the log moves with the checkpoint under way: until that is durable nobody could say where a block is.
+    fn is_ring_moving(&self) -> bool {
+        let departing = self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.leaves.as_ref());
+        departing.is_some_and(|departing| departing.ring.is_some())
     }
 
     /// Pages are being written at this moment.

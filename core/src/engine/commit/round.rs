@@ -45,7 +45,8 @@ impl Engine {
                     let overdue = self.commit_deadline().is_some_and(|at| self.now >= at);
                     let wanted = !self.commit.next_waiters.is_empty()
                         || !self.commit.stable_waiters.is_empty()
-                        || !self.space.starved.is_empty() && self.space.waits_for(self.journal.stable());
+                        || (!self.space.starved.is_empty() || self.moving.is_starved())
+                            && self.space.waits_for(self.journal.stable());
                     if !wanted && !overdue {
                         return;
                     }

@@ -85,6 +85,8 @@ pub(super) struct Mend {
     /// Checkpoints so far, and comings and goings of members, when the look began.
     checkpoints: u64,
     moves: u64,
+    /// Where it looks.
+    chunk: Option<ChunkId>,
     pub(super) columns: [Option<Column>; COPIES_MAX],
     /// First byte within a column.
     pub(super) offset: u64,
@@ -163,6 +165,7 @@ impl Engine {
             epoch: None,
             checkpoints: 0,
             moves: 0,
+            chunk: None,
             columns: [None; COPIES_MAX],
             offset: 0,
             scratch: [None; COPIES_MAX],
@@ -221,7 +224,7 @@ impl Engine {
         }
         let (checkpoints, epoch) = (self.counters.checkpoints, self.space.enter());
         let mend = &mut self.mends[id];
-        (mend.mask, mend.columns, mend.offset) = (mask, columns, part.offset);
+        (mend.mask, mend.chunk, mend.columns, mend.offset) = (mask, Some(chunk), columns, part.offset);
         (mend.checkpoints, mend.moves, mend.epoch) = (checkpoints, self.moves, Some(epoch));
         let region = target.home().map(|(volume, unit)| regions::of_unit(volume, unit));
         let is_stale = |c: &Column| region.is_some_and(|region| self.pool.is_stale(c.device, region));
@@ -353,8 +356,16 @@ impl Engine {
             }
         }
         if self.mends[id].pending == 0 {
-            self.end_mend(id);
+            return self.end_mend(id);
         }
+        if let Some((volume, unit)) = self.mends[id].target.home() {
+            self.copy_again(volume, unit * UNIT, (unit + 1) * UNIT);
+        }
+    }
+
+    /// A mend looks at a unit of this chunk.
+    pub(super) fn mends_in(&self, chunk: ChunkId) -> bool {
+        self.mends.iter().any(|mend| mend.chunk == Some(chunk))
     }
 
     /// What is known of the blocks of a unit. Where checksums have a say, they have it here.

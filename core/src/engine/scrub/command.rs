@@ -49,8 +49,7 @@ impl Engine {
     fn run_scrub(&mut self) {
         // What an ended scrub has under way is none of this one's: it ends first.
         self.scrub.ended |= self.scrub.pieces.len() > 0 && self.pool.scrub.places.is_empty();
-        self.scrub.since = None;
-        self.scrub.samples.clear();
+        self.scrub.meter.begin();
     }
 
     pub(in crate::engine) fn pause_scrub(&mut self) -> Outcome {
@@ -62,7 +61,7 @@ impl Engine {
         self.pool.scrub.state = State::Paused;
         self.pool.scrub.ended = self.unix_now();
         let lsn = self.save_scrub();
-        self.scrub.since = None;
+        self.scrub.meter.rest();
         Ok((Done::Changed, Due::Stable(lsn)))
     }
 
@@ -74,8 +73,7 @@ impl Engine {
         }
         self.pool.scrub.state = State::Running;
         self.pool.scrub.ended = 0;
-        self.scrub.since = None;
-        self.scrub.samples.clear();
+        self.scrub.meter.begin();
         Ok((Done::Changed, Due::Stable(self.save_scrub())))
     }
 
@@ -88,7 +86,7 @@ impl Engine {
         (scrub.state, scrub.ended) = (State::Canceled, ended);
         scrub.places.clear();
         let lsn = self.save_scrub();
-        self.scrub.since = None;
+        self.scrub.meter.rest();
         self.scrub.ended = true;
         Ok((Done::Changed, Due::Stable(lsn)))
     }
@@ -113,13 +111,8 @@ impl Engine {
         let mut scrub = self.pool.scrub.clone();
         let mut rate = 0;
         if scrub.state == State::Running {
-            if let Some(since) = self.scrub.since {
-                scrub.ran_ms = scrub.ran_ms.saturating_add(self.now.since(since) / 1_000_000);
-            }
-            if let Some(&(at, done)) = self.scrub.samples.front() {
-                let ms = self.now.since(at) / 1_000_000;
-                rate = (scrub.done.saturating_sub(done)).saturating_mul(1000).checked_div(ms).unwrap_or(0);
-            }
+            scrub.ran_ms = scrub.ran_ms.saturating_add(self.scrub.meter.ran_ms(self.now));
+            rate = self.scrub.meter.rate(self.now, scrub.done);
         }
         scrub.total = scrub.total.max(scrub.done);
         ScrubReport { scrub, rate }

@@ -4,17 +4,16 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Engine, Home, Lane, Round, TURN, Table};
+use super::{Engine, Home, Lane, Round, Table};
 use crate::ChunkType;
 use crate::chunk::Column;
+use crate::engine::owners::Walk;
 use crate::scrub::{MEMORY, PIECE_MAX, Place, ROUND_MAX, WINDOW};
-use crate::units::{ChunkId, DeviceId, UNIT, VolumeId, round_down};
-use crate::volume::{LEAF, Shape};
+use crate::units::{ChunkId, DeviceId, UNIT, round_down};
 
-/// The next leaf to look at.
+/// Where the walk through the maps is.
 pub(super) struct Cursor {
-    volume: u32,
-    leaf: u64,
+    walk: Walk,
     /// Lane and place in it of each chunk of the round.
     seats: BTreeMap<ChunkId, (usize, usize)>,
 }
@@ -66,7 +65,7 @@ impl Engine {
             self.scrub.piece_max = piece_max;
         }
         let pieces_max = (MEMORY / (copies * piece_max)) as usize;
-        let gather = maps.then_some(Cursor { volume: 0, leaf: 0, seats });
+        let gather = maps.then_some(Cursor { walk: Walk::default(), seats });
         self.scrub.round = Some(Round { lanes, gather, pieces_max, turn: 0 });
         true
     }
@@ -76,40 +75,25 @@ impl Engine {
         let Engine { pool, scrub: work, .. } = self;
         let Some(Round { lanes, gather, .. }) = &mut work.round else { return };
         let Some(cursor) = gather else { return };
-        let mut spent = 0;
-        while spent < TURN {
-            spent += 1;
-            if cursor.volume >= pool.next_volume {
-                *gather = None;
-                return;
-            }
-            let volume = VolumeId(cursor.volume);
-            let Some((leaf, slot)) = pool.volume(volume).and_then(|v| v.map.leaf_from(cursor.leaf)) else {
-                (cursor.volume, cursor.leaf) = (cursor.volume + 1, 0);
-                continue;
-            };
-            // Between two leaves there may be hundreds that don't exist.
-            spent += (leaf - cursor.leaf).min(LEAF as u64);
-            cursor.leaf = leaf + 1;
-            if let Shape::Line { chunk, .. } = slot.shape()
-                && !cursor.seats.contains_key(&chunk)
-            {
-                continue;
-            }
-            spent += LEAF as u64;
-            let mut seat: Option<(ChunkId, Option<(usize, usize)>)> = None;
-            for (i, entry) in slot.entries().enumerate().filter(|(_, e)| e.written() != 0) {
-                let id = entry.chunk();
+        let Cursor { walk, seats } = cursor;
+        let mut seat: Option<(ChunkId, Option<(usize, usize)>)> = None;
+        let is_over = walk.go_on(
+            pool,
+            |chunk| seats.contains_key(&chunk),
+            |id, unit, home| {
                 let place = match seat {
                     Some((chunk, place)) if chunk == id => place,
-                    _ => cursor.seats.get(&id).copied(),
+                    _ => seats.get(&id).copied(),
                 };
                 seat = Some((id, place));
                 let table = place.and_then(|(lane, at)| lanes.get_mut(lane)?.tables.get_mut(at));
-                if let Some(owner) = table.and_then(|t| t.owners.get_mut(entry.unit() as usize)) {
-                    *owner = Home::new(volume, leaf * LEAF as u64 + i as u64);
+                if let Some(owner) = table.and_then(|t| t.owners.get_mut(unit as usize)) {
+                    *owner = home;
                 }
-            }
+            },
+        );
+        if is_over {
+            *gather = None;
         }
     }
 

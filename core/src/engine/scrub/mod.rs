@@ -30,28 +30,23 @@ use alloc::vec::Vec;
 
 use super::Engine;
 use super::mend::{COPIES_MAX, runs};
+use super::meter::Meter;
+use super::owners::{Home, TURN};
 use crate::meta::record::Record;
 use crate::request::{Copy, Event, Output};
-use crate::scrub::{Place, SAVE_NS, Scrub, State, TOLD_MAX};
+use crate::scrub::{Place, Scrub, State, TOLD_MAX};
 use crate::slab::Slab;
-use crate::units::{BufId, BufRange, ChunkId, DeviceId, Instant, KIB, VolumeId};
-
-/// Entries, or units, that one turn looks at: well below a millisecond.
-const TURN: u64 = 64 * KIB;
-/// The moving window of the rate.
-const WINDOW_NS: u64 = 60_000_000_000;
-/// How often it is sampled.
-const SAMPLE_NS: u64 = 1_000_000_000;
+use crate::units::{BufId, BufRange, ChunkId, DeviceId};
 
 /// What a turn came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
-    /// There is something to dispatch or to put out.
-    Moved,
-    /// There is more to do, after clients had theirs.
-    Later,
     /// It waits for something, or there is nothing to do.
     Nothing,
+    /// There is more to do, after clients had theirs.
+    Later,
+    /// There is something to dispatch or to put out.
+    Moved,
 }
 
 /// The running part of a scrub; what lasts is [`crate::scrub::Scrub`].
@@ -62,10 +57,7 @@ pub(super) struct Work {
     /// Scratch of `piece_max` bytes each, to be used again.
     spare: Vec<BufId>,
     piece_max: u64,
-    /// Since when it has been running, for how long it ran.
-    since: Option<Instant>,
-    saved: Instant,
-    samples: VecDeque<(Instant, u64)>,
+    meter: Meter,
     told: u32,
     /// Pieces whose copies are in memory.
     ready: VecDeque<u32>,
@@ -109,22 +101,6 @@ struct Table {
     owners: Vec<Home>,
 }
 
-/// Volume and unit of it in one word; 0 = nobody.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Home(u64);
-
-impl Home {
-    /// Units of a volume are below 2^38 (16 PiB), volumes below 2^20.
-    fn new(volume: VolumeId, unit: u64) -> Home {
-        Home((u64::from(volume.0) << 38 | unit) + 1)
-    }
-
-    fn get(self) -> Option<(VolumeId, u64)> {
-        let word = self.0.checked_sub(1)?;
-        Some((VolumeId((word >> 38) as u32), word & ((1 << 38) - 1)))
-    }
-}
-
 /// A run of units of one chunk on its way.
 struct Piece {
     lane: usize,
@@ -165,7 +141,7 @@ struct Unit {
     gone: u8,
 }
 
-fn range(buf: BufId, offset: u64, len: u64) -> BufRange {
+pub(super) fn range(buf: BufId, offset: u64, len: u64) -> BufRange {
     BufRange { buf, offset: offset as u32, len: len as u32 }
 }
 
@@ -216,7 +192,7 @@ impl Engine {
         if !self.is_scrubbing() {
             return Turn::Nothing;
         }
-        self.scrub.since.get_or_insert(self.now);
+        self.scrub.meter.run(self.now);
         match self.scrub.round.as_ref().map(|round| round.gather.is_some()) {
             None => {
                 if !self.begin_round() {
@@ -264,26 +240,16 @@ impl Engine {
         if round.lanes.iter().all(|lane| lane.out.is_empty() && lane.tables.is_empty()) {
             work.round = None;
         }
-        if work.samples.back().is_none_or(|&(at, _)| self.now.since(at) >= SAMPLE_NS) {
-            work.samples.push_back((self.now, pool.scrub.done));
-            // One sample stays that is older than the window: the rate is that of the whole window.
-            while work.samples.get(1).is_some_and(|&(at, _)| self.now.since(at) > WINDOW_NS) {
-                work.samples.pop_front();
-            }
-        }
-        if self.now.since(work.saved) >= SAVE_NS && self.pool.scrub.state == State::Running {
+        work.meter.note(self.now, pool.scrub.done);
+        if work.meter.is_save_due(self.now) && self.pool.scrub.state == State::Running {
             self.save_scrub();
         }
     }
 
     /// Writes down where it is; the number of the record.
     fn save_scrub(&mut self) -> crate::meta::journal::Lsn {
-        self.scrub.saved = self.now;
-        if let Some(since) = &mut self.scrub.since {
-            let ms = self.now.since(*since) / 1_000_000;
-            *since = *since + ms * 1_000_000;
-            self.pool.scrub.ran_ms = self.pool.scrub.ran_ms.saturating_add(ms);
-        }
+        let ran_ms = self.scrub.meter.save(self.now);
+        self.pool.scrub.ran_ms = self.pool.scrub.ran_ms.saturating_add(ran_ms);
         self.journal.append(&Record::Scrub(self.pool.scrub.clone().into()))
     }
 
@@ -295,7 +261,7 @@ impl Engine {
         scrub.places.clear();
         let Scrub { differences, read_errors, unread, undecided, repaired, .. } = *scrub;
         self.save_scrub();
-        self.scrub.since = None;
+        self.scrub.meter.rest();
         self.outputs.push_back(Output::Event(Event::ScrubFinished {
             differences,
             read_errors,
@@ -306,7 +272,7 @@ impl Engine {
     }
 
     /// Seconds since 1970; 0 when nobody told.
-    fn unix_now(&self) -> u64 {
+    pub(super) fn unix_now(&self) -> u64 {
         let (at, unix_s) = self.wall;
         if unix_s == 0 { 0 } else { unix_s.saturating_add(self.now.since(at) / 1_000_000_000) }
     }
@@ -325,18 +291,5 @@ impl Engine {
             n if n == TOLD_MAX + 1 => self.outputs.push_back(Output::Event(Event::ScrubTellsNoMore)),
             _ => {}
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn homes_are_one_word() {
-        for (volume, unit) in [(0, 0), (1, 0), ((1 << 20) - 1, (1 << 38) - 1), (7, 12345)] {
-            assert_eq!(Home::new(VolumeId(volume), unit).get(), Some((VolumeId(volume), unit)));
-        }
-        assert_eq!(Home::default().get(), None);
     }
 }

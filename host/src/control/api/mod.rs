@@ -23,6 +23,7 @@ mod shares;
 mod stats;
 mod volumes;
 
+pub use super::jobs::*;
 pub use super::scrub::*;
 pub use super::trace::*;
 pub use devices::*;

@@ -289,6 +289,9 @@ pub struct PoolStatus {
     /// The last scrub.
     #[serde(default)]
     pub scrub: super::ScrubInfo,
+    /// The last job that moved content.
+    #[serde(default)]
+    pub job: super::JobInfo,
     /// Members in id order.
     pub devices: Vec<DeviceStatus>,
 }

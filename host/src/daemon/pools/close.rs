@@ -48,9 +48,9 @@ impl Daemon {
             return Ok(Change { dry_run: true, ..Change::done(what) });
         }
         self.close_pool(&pool, request.force)?;
-        let mut notes = Vec::new();
+        let (about, mut notes) = (pool.about(), Vec::new());
         for device in &report.devices {
-            match pool.about.members.get(&device.id) {
+            match about.members.get(&device.id) {
                 None => notes.push(format!(
                     "device {} (last seen at {}) was not there and still says it is a member",
                     device.id, device.path

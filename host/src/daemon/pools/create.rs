@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use braid_core::Profile;
 use braid_core::meta::format;
+use braid_core::meta::superblock::Superblock;
 use braid_core::units::DeviceId;
 
 use super::close::wipe;
@@ -137,7 +138,12 @@ impl Daemon {
     }
 
     /// Opens one device for nobody else and asks whether it may be written over.
-    fn claim(&self, spec: DiskSpec, others: &[Claimed], force: bool) -> Result<Claimed, ApiError> {
+    pub(in crate::daemon) fn claim(
+        &self,
+        spec: DiskSpec,
+        others: &[Claimed],
+        force: bool,
+    ) -> Result<Claimed, ApiError> {
         let path = spec.to_string();
         let identity = spec.path().and_then(Identity::of);
         if let Some(identity) = identity {
@@ -159,9 +165,17 @@ impl Daemon {
         Ok(Claimed { spec, path, identity, disk: Some(disk), facts })
     }
 
+    /// It says that it is a member of an open pool, and that pool has no such member.
+    fn is_left_over(&self, found: &Superblock) -> bool {
+        let report = self.pools.by_uuid(found.pool).and_then(|pool| pool.report().ok());
+        report.is_some_and(|report| report.devices.iter().all(|d| d.uuid != found.device_uuid))
+    }
+
     fn may_overwrite(&self, disk: &Disk, path: &str, force: bool) -> Result<(), ApiError> {
         match discover::look(disk, path) {
             Look::Nothing => {}
+            // What was on its way into a pool, or out of it, when the machine went down.
+            Look::Member(found, _) if force && self.is_left_over(&found) => {}
             Look::Member(found, _) if self.pools.by_uuid(found.pool).is_some() => {
                 let message =
                     format!("{path} says it is device {} of pool {}, which is open", found.device, found.name);

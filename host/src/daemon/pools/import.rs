@@ -167,7 +167,7 @@ impl Daemon {
 
     fn found_open(&self, pool: &OpenPool) -> Result<FoundPool, ApiError> {
         let report = pool.report()?;
-        let status = views::status(&report, &pool.about);
+        let status = views::status(&report, &pool.about());
         Ok(FoundPool {
             name: status.name,
             uuid: status.uuid,

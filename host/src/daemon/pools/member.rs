@@ -55,7 +55,7 @@ impl Daemon {
         device: &DeviceReport,
         request: &OnlineDevice,
     ) -> Result<(Disk, String), ApiError> {
-        let known = pool.about.members.get(&device.id).map(|facts| facts.path.clone());
+        let known = pool.about().members.get(&device.id).map(|facts| facts.path.clone());
         let mut places: Vec<PathBuf> = Vec::new();
         places.extend(request.path.as_ref().map(PathBuf::from));
         if places.is_empty() {
@@ -113,9 +113,9 @@ impl Daemon {
 
 /// The member that a word means: id, path, last part of the path, or uuid.
 fn member(pool: &OpenPool, word: &str) -> Result<DeviceReport, ApiError> {
-    let report = pool.report()?;
+    let (report, about) = (pool.report()?, pool.about());
     let is_meant = |d: &DeviceReport| {
-        let known = pool.about.members.get(&d.id).map(|facts| facts.path.as_str());
+        let known = about.members.get(&d.id).map(|facts| facts.path.as_str());
         let names = [Some(d.path.as_str()), known].into_iter().flatten();
         let mut paths = names.flat_map(|path| [Some(path), Path::new(path).file_name().and_then(|name| name.to_str())]);
         word.parse() == Ok(d.id.0) || d.uuid.to_string() == word || paths.any(|name| name == Some(word))

@@ -4,21 +4,22 @@ mod close;
 mod create;
 mod import;
 mod member;
-mod plan;
+pub(super) mod plan;
 mod scan;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
+use braid_core::request::Event;
 use braid_core::units::{DeviceId, Uuid};
 
 use super::cache::Remembered;
 use super::discover::Identity;
 use super::events::{Narrator, Severity};
 use super::views::{self, About, MemberFacts};
-use super::{Daemon, OpenPool};
+use super::{Daemon, Members, OpenPool};
 use crate::backend::{Disk, DiskSpec, Facts};
 use crate::pump::{self, PumpHandle, Setup, Without};
 
@@ -26,16 +27,16 @@ use crate::pump::{self, PumpHandle, Setup, Without};
 const FLIGHT_MAX: u64 = 1 << 30;
 
 /// A device that was claimed.
-struct Claimed {
-    spec: DiskSpec,
+pub(super) struct Claimed {
+    pub(super) spec: DiskSpec,
     /// As it was named; remembered and shown.
-    path: String,
-    identity: Option<Identity>,
-    disk: Option<Disk>,
-    facts: Facts,
+    pub(super) path: String,
+    pub(super) identity: Option<Identity>,
+    pub(super) disk: Option<Disk>,
+    pub(super) facts: Facts,
 }
 
-fn devices_word(count: usize) -> String {
+pub(super) fn devices_word(count: usize) -> String {
     if count == 1 { "1 device".into() } else { format!("{count} devices") }
 }
 
@@ -75,14 +76,28 @@ impl Daemon {
             disks.push((id, disk));
         }
         let paths: HashMap<DeviceId, String> = facts.iter().map(|(id, f)| (*id, f.path.clone())).collect();
-        let (narrator, events) = (Narrator::new(name, paths), self.events.clone());
+        let about = About {
+            opened_at: SystemTime::now(),
+            opened_ns: views::monotonic_ns(),
+            members: facts,
+            reactor: String::new(),
+            forgotten: 0,
+        };
+        let members = Arc::new(RwLock::new(Members { about, identities, faults }));
+        let narrator = Arc::new(Narrator::new(name, paths));
+        let (tells, known, events) = (narrator.clone(), members.clone(), self.events.clone());
         let options = pump::Options {
             reactor: self.config.reactor,
             memory: self.config.memory,
             boot: self.boot,
             without,
             flight: self.flight_of(name),
-            on_event: Box::new(move |event| narrator.tell(&events, &event)),
+            on_event: Box::new(move |event| {
+                if let Event::DeviceRemoved { device, .. } = event {
+                    known.write().unwrap_or_else(PoisonError::into_inner).forget(device);
+                }
+                tells.tell(&events, &event);
+            }),
         };
         let pump = PumpHandle::start(options, disks, setup)?;
         for id in pump.missing() {
@@ -95,19 +110,15 @@ impl Daemon {
             let message = format!("a power cut took back {} changes that nobody had asked to flush", pump.forgotten());
             self.events.tell(Severity::Warning, Some(name), "pool.forgotten", message);
         }
-        let about = About {
-            opened_at: SystemTime::now(),
-            opened_ns: views::monotonic_ns(),
-            members: facts,
-            reactor: pump.reactor().to_string(),
-            forgotten: pump.forgotten(),
-        };
+        {
+            let about = &mut members.write().unwrap_or_else(PoisonError::into_inner).about;
+            (about.reactor, about.forgotten) = (pump.reactor().to_string(), pump.forgotten());
+        }
         let pool = Arc::new(OpenPool {
             name: name.into(),
             uuid,
-            about,
-            identities,
-            faults,
+            members,
+            narrator,
             change: Mutex::default(),
             pump: RwLock::new(Some(pump)),
         });
@@ -118,8 +129,9 @@ impl Daemon {
     }
 
     /// Pools in memory only are not worth remembering: they are gone with the process.
-    fn remember(&self, pool: &OpenPool) {
-        let paths = pool.about.members.values().map(|m| &m.path).filter(|p| kept_on(p).is_some());
+    pub(super) fn remember(&self, pool: &OpenPool) {
+        let about = pool.about();
+        let paths = about.members.values().map(|m| &m.path).filter(|p| kept_on(p).is_some());
         let mut devices: Vec<PathBuf> = paths.map(PathBuf::from).collect();
         if devices.is_empty() {
             return;

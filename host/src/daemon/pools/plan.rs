@@ -37,36 +37,9 @@ pub(super) fn new_pool(request: &CreatePool, claimed: &[Claimed]) -> Result<(New
 
     let asked: Vec<NewDevice> =
         request.devices.iter().cloned().chain((request.devices.len()..count).map(|_| NewDevice::default())).collect();
-    let mut devices = Vec::new();
-    for (claimed, asked) in claimed.iter().zip(&asked) {
-        let word = asked.class.as_deref().unwrap_or_else(|| discover::class_of(&claimed.spec, &claimed.facts));
-        let class = DeviceClass::parse(word).ok_or_else(|| {
-            ApiError::usage("class.bad_name", format!("'{word}' cannot be a device class"))
-                .hint("1 to 15 of a-z 0-9 . _ -, such as nvme, ssd, hdd")
-        })?;
-        if asked.class.is_some()
-            && claimed.facts.rotational != (word == "hdd")
-            && matches!(word, "nvme" | "ssd" | "hdd")
-        {
-            let says = if claimed.facts.rotational { "that it rotates" } else { "that it does not rotate" };
-            notes.push(format!("{} is of class {word}, and the kernel says {says}", claimed.path));
-        }
-        devices.push(format::NewDevice {
-            uuid: fresh_uuid(),
-            path: claimed.path.clone(),
-            size: claimed.facts.size,
-            class,
-            rotational: claimed.facts.rotational,
-            tiers: None,
-            hint: Hint::default(),
-        });
-    }
+    let mut devices = new_devices(&asked, claimed, &mut notes)?;
     prefer_classes(request, &mut devices)?;
-    for (device, asked) in devices.iter_mut().zip(&asked) {
-        if let Some(tiers) = asked_tiers(device.tiers.unwrap_or_else(|| device.class.default_tiers()), &asked.tiers)? {
-            device.tiers = Some(tiers);
-        }
-    }
+    set_tiers(&asked, &mut devices)?;
 
     let mut properties = Vec::new();
     if let Some(mode) = &request.mode {
@@ -93,6 +66,49 @@ pub(super) fn new_pool(request: &CreatePool, claimed: &[Claimed]) -> Result<(New
         ));
     }
     Ok((NewPool { name: request.name.clone(), uuid: fresh_uuid(), data, metadata, devices, properties }, notes))
+}
+
+/// Members as they were asked for, without tiers.
+pub(in crate::daemon) fn new_devices(
+    asked: &[NewDevice],
+    claimed: &[Claimed],
+    notes: &mut Vec<String>,
+) -> Result<Vec<format::NewDevice>, ApiError> {
+    let mut devices = Vec::new();
+    for (claimed, asked) in claimed.iter().zip(asked) {
+        let word = asked.class.as_deref().unwrap_or_else(|| discover::class_of(&claimed.spec, &claimed.facts));
+        let class = DeviceClass::parse(word).ok_or_else(|| {
+            ApiError::usage("class.bad_name", format!("'{word}' cannot be a device class"))
+                .hint("1 to 15 of a-z 0-9 . _ -, such as nvme, ssd, hdd")
+        })?;
+        if asked.class.is_some()
+            && claimed.facts.rotational != (word == "hdd")
+            && matches!(word, "nvme" | "ssd" | "hdd")
+        {
+            let says = if claimed.facts.rotational { "that it rotates" } else { "that it does not rotate" };
+            notes.push(format!("{} is of class {word}, and the kernel says {says}", claimed.path));
+        }
+        devices.push(format::NewDevice {
+            uuid: fresh_uuid(),
+            path: claimed.path.clone(),
+            size: claimed.facts.size,
+            class,
+            rotational: claimed.facts.rotational,
+            tiers: None,
+            hint: Hint::default(),
+        });
+    }
+    Ok(devices)
+}
+
+/// Tiers that were asked for.
+pub(in crate::daemon) fn set_tiers(asked: &[NewDevice], devices: &mut [format::NewDevice]) -> Result<(), ApiError> {
+    for (device, asked) in devices.iter_mut().zip(asked) {
+        if let Some(tiers) = asked_tiers(device.tiers.unwrap_or_else(|| device.class.default_tiers()), &asked.tiers)? {
+            device.tiers = Some(tiers);
+        }
+    }
+    Ok(())
 }
 
 /// `raid1@ssd,hdd`: those classes come first, in this order; all others after them.

@@ -1,0 +1,133 @@
+//! Members come and go, and profiles change, on real files with a real daemon.
+
+use crate::real::Real;
+use braid_host::nbd::client::{Client, Wish};
+use braid_host::nbd::proto::cmd;
+use std::os::unix::net::UnixStream;
+
+const MIB: u64 = 1 << 20;
+const BYTES: u64 = 24 * MIB;
+
+/// Every block has its own content: its number, all over.
+fn content(offset: u64) -> Vec<u8> {
+    (0..MIB / 8).flat_map(|i| (0x30e5_0000_0000_0000 | ((offset / 8 + i) / 512)).to_le_bytes()).collect()
+}
+
+fn with_client(real: &Real, work: impl FnOnce(&mut Client<UnixStream>)) {
+    let socket = real.path("v.sock");
+    real.ok(&format!("share --temporary tank/v nbd --unix={}", socket.display()));
+    let mut client = Client::connect(&socket, "tank/v", Wish::default()).expect("connect");
+    work(&mut client);
+    client.disconnect().expect("disconnect");
+    real.ok("unshare tank/v");
+}
+
+fn fill(real: &Real) {
+    with_client(real, |client| {
+        for offset in (0..BYTES).step_by(MIB as usize) {
+            assert_eq!(client.write(0, offset, &content(offset)).expect("write").error, 0);
+        }
+        assert_eq!(client.call(cmd::FLUSH, 0, 0, 0).expect("flush").error, 0);
+    });
+}
+
+fn check(real: &Real) {
+    with_client(real, |client| {
+        for offset in (0..BYTES).step_by(MIB as usize) {
+            let read = client.read(offset, MIB as u32).expect("read");
+            assert!(read.data == content(offset), "at {offset}");
+        }
+    });
+}
+
+fn ids(real: &Real) -> Vec<u64> {
+    let members = real.json("device list tank");
+    members.as_array().expect("a list").iter().map(|d| d["id"].as_u64().expect("an id")).collect()
+}
+
+#[test]
+fn members_come_and_go_on_real_files() {
+    let mut real = Real::start();
+    real.tank("raid1", &[128 * MIB, 128 * MIB], 64 * MIB);
+    fill(&real);
+
+    // What does not fit is refused with the numbers.
+    let run = real.braid("remove tank 1");
+    assert!(run.code == 5 && run.err.contains("does not fit without device 1"), "{run:?}");
+
+    let third = real.disk("d2.img", 128 * MIB);
+    let would = real.ok(&format!("add -n tank {third}"));
+    assert!(would.contains("writable data") && would.contains("nothing was changed"), "{would}");
+    assert_eq!(ids(&real), [1, 2]);
+    assert!(real.ok(&format!("device add {third} tank")).contains("device 3 added"));
+    assert_eq!(ids(&real), [1, 2, 3]);
+    // It is taken.
+    let run = real.braid(&format!("create other {third}"));
+    assert!(run.code == 5 && run.err.contains("device 3 of pool tank"), "{run:?}");
+
+    let would = real.ok("remove -n tank 1");
+    assert!(would.contains("bytes to move") && would.contains("nothing was changed"), "{would}");
+    let run = real.braid("remove -w tank 1");
+    assert!(run.code == 0 && run.out.contains("remove of device 1 finished"), "{run:?}");
+    assert_eq!(ids(&real), [2, 3]);
+    check(&real);
+    assert!(real.ok("status tank").contains("  jobs: remove of device 1 finished at 20"));
+    assert_eq!(real.json("remove status tank")[0]["state"].as_str(), Some("finished"));
+    // It says nothing of a pool any more, and nobody has it open.
+    let first = real.word("d0.img");
+    real.ok(&format!("create other {first}"));
+    real.ok("destroy -y other");
+
+    real.restart();
+    assert_eq!(ids(&real), [2, 3]);
+    check(&real);
+    assert_eq!(real.braid("scrub -w tank").code, 0);
+}
+
+#[test]
+fn a_balance_in_both_directions() {
+    let mut real = Real::start();
+    real.tank("raid1", &[128 * MIB, 128 * MIB, 128 * MIB], 64 * MIB);
+    fill(&real);
+    let run = real.braid("balance start -dconvert=single tank");
+    assert!(run.code == 5 && run.err.contains("fewer failures"), "{run:?}");
+    real.ok("balance start -f -w tank -d single");
+    assert_eq!(real.json("usage tank")[0]["data"].as_str(), Some("single"));
+    check(&real);
+    real.ok("balance start tank -d raid1,soft -m raid1c3");
+    real.ok("wait -t balance tank");
+    let usage = real.json("usage tank");
+    for group in usage[0]["groups"].as_array().expect("groups") {
+        let profile = if group["kind"] == "data" { "raid1" } else { "raid1c3" };
+        assert_eq!(group["profile"], profile, "{usage}");
+    }
+    real.kill();
+    real.restart();
+    check(&real);
+    assert_eq!(real.braid("balance pause tank").code, 4);
+}
+
+/// What would not fit without a member fits with another one in its place.
+#[test]
+fn a_member_is_replaced_whether_it_is_there_or_not() {
+    let mut real = Real::start();
+    real.tank("raid1", &[128 * MIB, 128 * MIB], 64 * MIB);
+    fill(&real);
+    let third = real.disk("d2.img", 128 * MIB);
+    let would = real.ok(&format!("replace -n tank 1 {third}"));
+    assert!(would.contains("bytes to move") && would.contains("nothing was changed"), "{would}");
+    let run = real.braid(&format!("replace -w start 1 {third} tank"));
+    assert!(run.code == 0 && run.out.contains("finished"), "{run:?}");
+    assert_eq!(ids(&real), [2, 3]);
+    check(&real);
+    // And one that is gone.
+    real.stop();
+    std::fs::remove_file(real.path("d1.img")).expect("it was there");
+    real.restart();
+    real.ok(&format!("import -f tank -d {}", real.dir.path().display()));
+    let fourth = real.disk("d3.img", 128 * MIB);
+    assert_eq!(real.braid(&format!("replace -w tank missing {fourth}")).code, 0);
+    assert_eq!(ids(&real), [3, 4]);
+    check(&real);
+    assert_eq!(real.json("status tank")[0]["state"].as_str(), Some("online"));
+}

@@ -1,0 +1,159 @@
+//! A member's part of a chunk on its way to another member: the chunk stays what it is, one of its columns goes.
+//!
+//! ```text
+//!   begin   an extent of the new member is set aside     in memory only: after a crash the chunk is as it was
+//!   copy    unit by unit, from any good copy             who writes meanwhile writes to both; nobody reads the new one
+//!   swap    one record: the column is there now          stable only with a flush of what was copied
+//!   free    the old extent                               once that is stable, and nobody looks at it any more
+//! ```
+//!
+//! One chunk at a time. A unit is read without its lock, and written under it. What cannot go like this (no extent over
+//! there is long enough, some block has no readable copy, the new member fails) is left to [`super::unit`], which finds
+//! each unit a place of its own.
+
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec;
+
+use super::unit::{Begun, Target};
+use super::{Engine, Home, Round, Table, Turn, Walk};
+use crate::ChunkType;
+use crate::chunk::{Chunk, Shift};
+use crate::device::Used;
+use crate::engine::Slip;
+use crate::job::Task;
+use crate::meta::record::Record;
+use crate::profile::slice;
+use crate::units::{ChunkId, DeviceId, UNIT};
+
+/// The column that is under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shifting {
+    pub(super) chunk: ChunkId,
+    /// Every unit was tried.
+    is_whole: bool,
+    /// Something did not arrive over there.
+    has_failed: bool,
+}
+
+impl Engine {
+    /// Who leaves, and who gets what it has.
+    fn heir(&self) -> Option<(DeviceId, DeviceId)> {
+        match self.pool.job.as_ref()?.task {
+            Task::Replace { device, by } => Some((device, by)),
+            _ => None,
+        }
+    }
+
+    /// Columns go to a member that is up to date: where a region of it is stale, its column would be no copy.
+    pub(super) fn waits_for_heir(&self) -> bool {
+        self.heir().is_some_and(|(_, new)| self.is_being_caught_up(new))
+    }
+
+    /// Begins with the next chunk of which a column can go as it is; says whether there was one.
+    pub(super) fn begin_shift(&mut self) -> bool {
+        let Some((old, new)) = self.heir().filter(|(_, new)| !self.pool.stale.contains_key(new)) else { return false };
+        let can_go = |c: &&Chunk| {
+            c.shunned
+                && c.kind != ChunkType::System
+                && !c.closing
+                && !c.is_empty()
+                && !self.moving.unfit.contains(&c.id)
+        };
+        let next = self.pool.chunks().filter(can_go).find_map(|c| Some((c.id, self.pool.shift_of(c, old, new)?)));
+        let Some((id, shift)) = next else { return false };
+        let chunk = self.pool.chunk_mut(id).expect("just seen");
+        chunk.shift = Some(shift);
+        let (len, units) = (chunk.stripe, chunk.length / UNIT);
+        self.hold_extent(shift, Used { len, chunk: id });
+        self.moving.shift = Some(Shifting { chunk: id, is_whole: false, has_failed: false });
+        let table = Table { chunk: id, owners: vec![Home::default(); units as usize] };
+        self.moving.round = Some(Round { tables: VecDeque::from([table]), walk: Some(Walk::of_all()), at: 0 });
+        true
+    }
+
+    /// Nobody else gets this extent.
+    fn hold_extent(&mut self, Shift { to, .. }: Shift, used: Used) {
+        if let Some(device) = self.pool.device_mut(to.device) {
+            device.used.insert(to.offset, used);
+        }
+        self.pool.members_changed();
+    }
+
+    /// A unit of the chunk under way, if a part of it is in the column.
+    pub(super) fn begin_copy(&mut self, chunk: ChunkId, unit: u32, home: Home) -> Begun {
+        let Some((volume, at)) = home.get().filter(|_| !self.slips(Slip::ColumnBeforeCopy)) else {
+            return Begun::Elsewhere;
+        };
+        let entry = self.entry(volume, at);
+        // What is on its way already was asked for before that began.
+        let is_here = (entry.chunk(), entry.unit()) == (chunk, unit) && !self.moving.loose.contains_key(&(volume, at));
+        let Some(c) = self.pool.chunk(chunk).filter(|_| is_here) else {
+            return Begun::Elsewhere;
+        };
+        let part = slice(c.profile, c.columns.len(), u64::from(unit) * UNIT, UNIT);
+        if !c.shift.is_some_and(|shift| (part.first..part.first + part.copies).contains(&shift.column)) {
+            return Begun::Elsewhere;
+        }
+        self.start_move(volume, at, (chunk, unit), Target::Column);
+        Begun::Moves
+    }
+
+    /// Every unit of the chunk was tried.
+    pub(super) fn shift_tried(&mut self) {
+        if let Some(shifting) = &mut self.moving.shift {
+            shifting.is_whole = true;
+        }
+    }
+
+    /// Something could not be read, or did not arrive over there.
+    pub(in crate::engine) fn shift_failed(&mut self, chunk: ChunkId) {
+        if let Some(shifting) = self.moving.shift.as_mut().filter(|shifting| shifting.chunk == chunk) {
+            shifting.has_failed = true;
+        }
+    }
+
+    /// Nothing of it is under way any more: the column changes places, or all stays as it was.
+    pub(super) fn end_shift(&mut self) -> Turn {
+        let Some(Shifting { chunk: id, is_whole, has_failed }) = self.moving.shift else { return Turn::Nothing };
+        // A mend may be about to write the column that would go.
+        if self.moving.moves.len() > 0 || self.mends_in(id) {
+            return Turn::Nothing;
+        }
+        if is_whole && !has_failed && !self.moving.again.is_empty() && self.is_moving() {
+            self.moving.round = Some(Round { tables: VecDeque::new(), walk: None, at: 0 });
+            return Turn::Later;
+        }
+        (self.moving.shift, self.moving.again) = (None, BTreeSet::new());
+        let chunk = self.pool.chunk_mut(id).expect("a chunk on its way does not go");
+        let (shift, stripe) = (chunk.shift.take().expect("it is on its way"), chunk.stripe);
+        let old = chunk.columns[shift.column];
+        let is_good = self.pool.is_online(shift.to.device) && !self.pool.stale.contains_key(&shift.to.device);
+        if !is_whole || has_failed || self.commit.is_dead() || !is_good {
+            if is_whole {
+                self.moving.unfit.insert(id);
+            }
+            self.retire_extent(shift.to);
+            return Turn::Moved;
+        }
+        let record = Record::Column { chunk: id, column: shift.column as u16, to: shift.to };
+        self.journal.append(&record);
+        self.pool.apply(record).expect("its extent was held");
+        // A power cut may bring the old column back.
+        self.hold_extent(Shift { to: old, ..shift }, Used { len: stripe, chunk: id });
+        self.retire_extent(old);
+        self.source_shifted(id, old.device);
+        Turn::Moved
+    }
+
+    /// It holds nothing of the member that leaves any more, or another column's turn comes.
+    fn source_shifted(&mut self, id: ChunkId, device: DeviceId) {
+        let chunk = self.pool.chunk_mut(id).expect("it was just changed");
+        if chunk.columns.iter().any(|c| c.device == device) {
+            return;
+        }
+        chunk.shunned = false;
+        let job = self.pool.job.as_mut().expect("columns go for a job");
+        job.chunks = job.chunks.saturating_add(1);
+        self.find_open_chunks();
+    }
+}

@@ -1,0 +1,96 @@
+//! The pool's own records leave a place: by a checkpoint that writes them elsewhere.
+//!
+//! ```text
+//!   new chunks      for the ring of the log, if that has to go, and for the pages, as the reserve wants them
+//!   shut            no page is taken from the old ones; leaves that have a page there count as changed
+//!   checkpoint      root, leaves and superblocks know only the new ones; the log waits meanwhile, if its ring moves
+//!   done            the old chunks are free: nothing on any device refers to them
+//! ```
+//!
+//! Which of both a crash finds is decided by the newest superblock, as for everything else in a checkpoint.
+
+use alloc::vec::Vec;
+
+use super::part::Leaving;
+use super::{Engine, Turn};
+use crate::ChunkType;
+use crate::meta::PAGE;
+use crate::meta::image;
+use crate::meta::superblock::LOG_BLOCKS_MAX;
+use crate::request::{Event, Output};
+use crate::units::ChunkId;
+
+impl Engine {
+    /// Content is where it should be: now the pool's own records, and then the end.
+    pub(super) fn leave_system(&mut self) -> Turn {
+        let sources: Vec<ChunkId> =
+            self.pool.chunks().filter(|c| c.shunned && c.kind == ChunkType::System).map(|c| c.id).collect();
+        if sources.is_empty() {
+            self.end_job();
+        } else if self.commit.is_writing_pages() {
+            // The pages of two images would be counted.
+            return Turn::Nothing;
+        } else if self.move_system(&sources) {
+            self.moving.leaving = Some(Leaving::System);
+        } else {
+            self.stop_for_want_of_room();
+        }
+        Turn::Moved
+    }
+
+    /// Has the next checkpoint leave these system chunks; false when there is no room elsewhere.
+    fn move_system(&mut self, sources: &[ChunkId]) -> bool {
+        let log = self.commit.log_chunk();
+        let ring = match sources.contains(&log) {
+            false => None,
+            // The ring stands at the front, so it needs a chunk of its own.
+            true => {
+                let Some(id) = self.open_chunk(ChunkType::System) else { return false };
+                let chunk = self.pool.chunk(id).expect("just made");
+                let blocks = (chunk.length / 4 / PAGE).min(u64::from(LOG_BLOCKS_MAX));
+                self.commit.add_pages(chunk, blocks);
+                Some((id, blocks as u32))
+            }
+        };
+        sources.iter().for_each(|&id| self.commit.shut_pages(id));
+        self.make_page_room(0);
+        let is_inside = |page: u64| page != 0 && sources.contains(&crate::meta::pages::locate(page).0);
+        self.pool.volumes_mut().for_each(|v| v.map.touch_pages(is_inside));
+        let leaves: u64 = self.pool.volumes().map(|v| v.map.leaves()).sum();
+        if !self.commit.has_pages(2 * image::pages_for(&self.pool, leaves), image::pages_needed(&self.pool)) {
+            sources.iter().for_each(|&id| self.commit.reopen_pages(id));
+            if let Some(chunk) = ring.and_then(|(id, _)| self.pool.chunk(id)) {
+                // It holds pages from now on, like any other.
+                self.commit.remove_pages(chunk.id);
+                self.commit.add_pages(chunk, 0);
+            }
+            return false;
+        }
+        for &id in sources {
+            self.pool.chunk_mut(id).expect("a source exists").closing = true;
+        }
+        self.commit.leave(sources.to_vec(), ring);
+        true
+    }
+
+    /// The checkpoint that would have left them found no room for its pages: they stay.
+    pub(in crate::engine) fn system_stays(&mut self, chunks: Vec<ChunkId>) {
+        for id in chunks {
+            self.commit.reopen_pages(id);
+            if let Some(chunk) = self.pool.chunk_mut(id) {
+                chunk.closing = false;
+            }
+        }
+        self.moving.leaving = None;
+        self.stop_for_want_of_room();
+    }
+
+    /// The checkpoint that left them is durable.
+    pub(in crate::engine) fn system_left(&mut self, chunks: Vec<ChunkId>) {
+        for id in chunks {
+            self.pool.apply(crate::meta::Record::ChunkRemove(id)).expect("a system chunk was there");
+            self.outputs.push_back(Output::Event(Event::ChunkReleased { chunk: id }));
+        }
+        self.moving.leaving = None;
+    }
+}

@@ -1,0 +1,419 @@
+//! A unit on its way.
+//!
+//! ```text
+//!   read  from any copy, written to all copies of the new place     without the lock: clients go on
+//!   lock  did nobody change it meanwhile? else once more, now under the lock and in the class of a client
+//!   log   one record; the lock is held until it is written, so that no answered change is lost with the process
+//! ```
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{Engine, Home, TOKENS};
+use crate::chunk::Column;
+use crate::engine::Slip;
+use crate::engine::mend::runs;
+use crate::engine::scrub::range;
+use crate::job::{TOLD_MAX, Task};
+use crate::meta::record::Record;
+use crate::profile::slice;
+use crate::queue::class::Class;
+use crate::queue::{CopySet, Io, Owner};
+use crate::regions::of_unit;
+use crate::request::{Copy, DeviceOp, Event, IoError, Output};
+use crate::units::{BLOCK, BufId, BufRange, ChunkId, DeviceId, UNIT, VolumeId};
+use crate::volume::Entry;
+
+/// See the module.
+pub(super) struct Move {
+    pub(super) volume: VolumeId,
+    /// Unit of the volume.
+    pub(super) at: u64,
+    from: (ChunkId, u32),
+    to: Target,
+    /// Blocks that are copied.
+    mask: u16,
+    buf: Option<BufId>,
+    /// Of [`super::super::space`], while it looks at places.
+    epoch: Option<u64>,
+    pending: u32,
+    step: Step,
+    is_locked: bool,
+    /// Somebody changed it since it was read.
+    pub(super) is_stale: bool,
+    /// Some block could not be read from any copy.
+    is_lost: bool,
+    pub(super) missed: Vec<(DeviceId, IoError)>,
+    /// Comings and goings of members, and losses, when it was written.
+    pub(super) moves: u64,
+    pub(super) losses: u64,
+}
+
+/// Where a unit goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// To another unit, which the map will name.
+    Unit(ChunkId, u32),
+    /// Into the column of its chunk that is on its way: written under the lock, as clients write there too.
+    Column,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Read,
+    Write,
+    /// Waits for the lock; the copy is there.
+    Lock,
+    Log,
+}
+
+/// What became of a unit that was to move.
+pub(super) enum Begun {
+    Moves,
+    /// It is not there any more.
+    Elsewhere,
+    NoRoom,
+}
+
+impl Engine {
+    /// The unit of a chunk goes to a better place, if it still belongs to whom the table says.
+    pub(super) fn begin_move(&mut self, chunk: ChunkId, unit: u32, home: Home) -> Begun {
+        let Some((volume, at)) = home.get() else { return Begun::Elsewhere };
+        let entry = self.entry(volume, at);
+        if (entry.chunk(), entry.unit()) != (chunk, unit)
+            || entry.written() == 0
+            || self.moving.lost.contains(&(chunk, unit))
+            // On its way already, for a job that was canceled just now: it goes again with the next pass.
+            || self.moving.loose.contains_key(&(volume, at))
+        {
+            return Begun::Elsewhere;
+        }
+        let moment = (self.journal.stable(), self.journal.appended(), self.ios.len());
+        if self.moving.starved == Some(moment) {
+            return Begun::NoRoom;
+        }
+        let Some(kind) = self.pool.chunk(chunk).map(|c| c.kind) else { return Begun::Elsewhere };
+        let is_return = self.pool.job.as_ref().is_some_and(|job| job.task == Task::Return);
+        let Some(to) = self.find_good_place(volume, at, kind, is_return) else { return Begun::NoRoom };
+        self.moving.starved = None;
+        self.start_move(volume, at, (chunk, unit), Target::Unit(to.0, to.1));
+        Begun::Moves
+    }
+
+    pub(super) fn start_move(&mut self, volume: VolumeId, at: u64, from: (ChunkId, u32), to: Target) {
+        let id = self.moving.moves.insert(Move {
+            volume,
+            at,
+            from,
+            to,
+            mask: 0,
+            buf: None,
+            epoch: None,
+            pending: 0,
+            step: Step::Read,
+            is_locked: false,
+            is_stale: false,
+            is_lost: false,
+            missed: Vec::new(),
+            moves: 0,
+            losses: 0,
+        });
+        // Who is changing it now may have begun before anybody listens.
+        match self.locks.overlaps_other(volume, at * UNIT, (at + 1) * UNIT, TOKENS | id) {
+            true => {
+                self.moving.moves[id].is_stale = true;
+                self.lock_move(id);
+            }
+            false => {
+                self.moving.loose.insert((volume, at), id);
+                self.read_move(id);
+            }
+        }
+    }
+
+    /// All written blocks into memory.
+    fn read_move(&mut self, id: u32) {
+        let Move { volume, at, from: (chunk, unit), epoch, buf, .. } = self.moving.moves[id];
+        let mask = self.entry(volume, at).written();
+        let epoch = epoch.unwrap_or_else(|| self.space.enter());
+        let buf = buf.unwrap_or_else(|| self.scratch_of(UNIT));
+        let c = self.pool.chunk(chunk).expect("a unit is in a chunk");
+        // A unit never crosses a strip.
+        let part = slice(c.profile, c.columns.len(), u64::from(unit) * UNIT, UNIT);
+        let m = &mut self.moving.moves[id];
+        (m.mask, m.epoch, m.buf, m.step) = (mask, Some(epoch), Some(buf), Step::Read);
+        (m.is_stale, m.is_lost) = (false, false);
+        // Held up until all are asked for.
+        m.pending = 1;
+        for (first, count) in runs(mask) {
+            let offset = part.offset + first * BLOCK;
+            let set = CopySet { chunk, first: part.first as u16, copy: 0, tried: 0, offset };
+            self.read_run(id, set, range(buf, first * BLOCK, count * BLOCK));
+        }
+        self.count_move_down(id);
+    }
+
+    /// Reads a run of blocks from a copy that was not tried; of what no copy could give whole every block by itself.
+    fn read_run(&mut self, id: u32, set: CopySet, buf: BufRange) {
+        let chunk = self.pool.chunk(set.chunk).expect("a unit is in a chunk");
+        let (copies, kind) = (chunk.profile.facts().copies, chunk.kind);
+        let columns = &chunk.columns[set.first as usize..][..copies];
+        // Neighbours take turns among the copies, a stretch of 1 MiB each.
+        let turn = (self.moving.moves[id].from.1 / 16) as usize;
+        let mut copy = (0..copies).map(|i| (i + turn) % copies);
+        let Move { volume, at, .. } = self.moving.moves[id];
+        let is_good = |device| self.pool.is_online(device) && !self.pool.is_stale(device, of_unit(volume, at));
+        let copy = copy.find(|&i| set.tried >> i & 1 == 0 && is_good(columns[i].device));
+        let len = u64::from(buf.len);
+        let Some(copy) = copy else {
+            if len == BLOCK || set.tried == 0 {
+                self.moving.moves[id].is_lost = true;
+                return;
+            }
+            for at in (0..len).step_by(BLOCK as usize) {
+                let set = CopySet { tried: 0, offset: set.offset + at, ..set };
+                self.read_run(id, set, range(buf.buf, u64::from(buf.offset) + at, BLOCK));
+            }
+            return;
+        };
+        let Column { device, offset } = columns[copy];
+        let set = CopySet { copy: copy as u8, tried: set.tried | 1 << copy, ..set };
+        let io = Io::new(Owner::Move(id), DeviceOp::Read, device, offset + set.offset, len, self.now);
+        self.issue_move(id, Io { buf, set, kind, ..io });
+    }
+
+    fn issue_move(&mut self, id: u32, io: Io) {
+        let m = &mut self.moving.moves[id];
+        m.pending += 1;
+        // Under the lock a client may wait for it.
+        let class = match (m.is_locked, io.op) {
+            (false, _) if m.to == Target::Column => Class::Rebuild,
+            (false, _) => io.class,
+            (true, DeviceOp::Read) => Class::SyncRead,
+            (true, _) => Class::SyncWrite,
+        };
+        self.issue(Io { class, charged: class, ..io });
+    }
+
+    pub(in crate::engine) fn move_io_done(&mut self, id: u32, io: Io, result: Result<(), IoError>) {
+        match (io.op, result) {
+            (_, Ok(())) => {}
+            (DeviceOp::Read, Err(_)) => self.read_run(id, io.set, io.buf),
+            (_, Err(error)) => self.moving.moves[id].missed.push((io.device, error)),
+        }
+        self.count_move_down(id);
+    }
+
+    fn count_move_down(&mut self, id: u32) {
+        let m = &mut self.moving.moves[id];
+        m.pending -= 1;
+        if m.pending > 0 {
+            return;
+        }
+        match m.step {
+            Step::Read if m.to == Target::Column && !m.is_locked => {
+                // What cannot be read may just be written over.
+                m.is_stale |= m.is_lost;
+                self.lock_move(id);
+            }
+            Step::Read if m.is_lost => self.lose_move(id),
+            Step::Read => self.write_move(id),
+            Step::Write => self.move_written(id),
+            Step::Lock | Step::Log => unreachable!("nothing is under way in {:?}", m.step),
+        }
+    }
+
+    /// To all copies of the new place.
+    fn write_move(&mut self, id: u32) {
+        let m = &mut self.moving.moves[id];
+        (m.step, m.pending) = (Step::Write, 1);
+        (m.moves, m.losses) = (self.moves, self.moving.losses);
+        m.missed.clear();
+        if self.slips(Slip::MapBeforeCopy) {
+            return self.count_move_down(id);
+        }
+        let m = &mut self.moving.moves[id];
+        let (mask, buf) = (m.mask, m.buf.expect("it was read"));
+        let (chunk, unit) = if let Target::Unit(chunk, unit) = m.to { (chunk, unit) } else { m.from };
+        let is_new = m.to != Target::Column;
+        let c = self.pool.chunk(chunk).expect("its place is in a chunk");
+        let part = slice(c.profile, c.columns.len(), u64::from(unit) * UNIT, UNIT);
+        let columns = match c.shift.filter(|_| !is_new) {
+            Some(shift) => vec![shift.to],
+            None => c.columns[part.first..][..part.copies].to_vec(),
+        };
+        let kind = c.kind;
+        for (copy, column) in columns.into_iter().enumerate() {
+            for (first, count) in runs(mask) {
+                let offset = part.offset + first * BLOCK;
+                if !self.pool.is_online(column.device) {
+                    self.moving.moves[id].missed.push((column.device, IoError::Gone));
+                    continue;
+                }
+                let set = CopySet { chunk, first: part.first as u16, copy: copy as u8, tried: 0, offset };
+                let (op, len) = (DeviceOp::Write { fua: false }, count * BLOCK);
+                let io = Io::new(Owner::Move(id), op, column.device, column.offset + offset, len, self.now);
+                self.issue_move(id, Io { buf: range(buf, first * BLOCK, len), set, kind, ..io });
+            }
+        }
+        self.count_move_down(id);
+    }
+
+    /// The copies are there, or not: that is judged when the map is to name them.
+    fn move_written(&mut self, id: u32) {
+        let m = &self.moving.moves[id];
+        if m.to == Target::Column {
+            return self.end_copy(id, m.missed.is_empty());
+        }
+        if self.commit.is_dead() {
+            return self.fail_move(id);
+        }
+        if let Some(epoch) = self.moving.moves[id].epoch.take() {
+            self.space.leave(epoch);
+        }
+        match self.moving.moves[id].is_locked {
+            true => self.log_move(id),
+            false => self.lock_move(id),
+        }
+    }
+
+    /// It is in the column that is on its way, or not.
+    fn end_copy(&mut self, id: u32, fine: bool) {
+        let Move { volume, at, .. } = self.moving.moves[id];
+        match fine && !self.commit.is_dead() {
+            true => {
+                self.note_unflushed(volume, at * UNIT, (at + 1) * UNIT);
+                self.count_moved();
+            }
+            false => self.shift_failed(self.moving.moves[id].from.0),
+        }
+        self.end_move(id);
+    }
+
+    fn lock_move(&mut self, id: u32) {
+        let m = &mut self.moving.moves[id];
+        m.step = Step::Lock;
+        let (volume, at) = (m.volume, m.at);
+        if self.locks.acquire(volume, at * UNIT, (at + 1) * UNIT, TOKENS | id) {
+            self.move_granted(TOKENS | id);
+        }
+    }
+
+    /// The unit is ours.
+    pub(in crate::engine) fn move_granted(&mut self, token: u32) {
+        let id = token & !TOKENS;
+        let m = &mut self.moving.moves[id];
+        m.is_locked = true;
+        let (volume, at, from, to, is_stale) = (m.volume, m.at, m.from, m.to, m.is_stale);
+        self.moving.loose.remove(&(volume, at));
+        let entry = self.entry(volume, at);
+        if self.resync.doubts(volume, at) {
+            // It is mended first.
+            self.copy_again(volume, at * UNIT, (at + 1) * UNIT);
+            return self.drop_move(id);
+        }
+        match (entry.chunk(), entry.unit()) == from && entry.written() != 0 {
+            false => self.drop_move(id),
+            true if is_stale => self.read_move(id),
+            true if to == Target::Column => self.write_move(id),
+            true => self.log_move(id),
+        }
+    }
+
+    /// The map follows. A power cut before the record is stable finds the unit where it was, untouched.
+    fn log_move(&mut self, id: u32) {
+        let Move { volume, at, from, to, .. } = self.moving.moves[id];
+        let old = self.entry(volume, at);
+        // A volume may go at any time, and with it what is read without a lock.
+        if (old.chunk(), old.unit()) != from || self.commit.is_dead() {
+            return self.drop_move(id);
+        }
+        let Target::Unit(chunk, unit) = to else { return self.drop_move(id) };
+        let entry = Entry::new(chunk, unit, old.written());
+        if !self.name_place(id, old, entry) {
+            return self.fail_move(id);
+        }
+        let lsn = self.journal.append(&Record::Map { volume, unit: at, count: 1, entry });
+        self.retire_units([old]);
+        self.moving.moves[id].step = Step::Log;
+        self.moving.logged.push_back((lsn, id));
+        self.moving.pass.moved += 1;
+        self.count_moved();
+    }
+
+    fn count_moved(&mut self) {
+        let now = self.now;
+        if let Some(job) = self.job_mut() {
+            job.done = job.done.saturating_add(UNIT);
+            let done = job.done;
+            self.moving.meter.note(now, done);
+        }
+    }
+
+    /// Ends moves whose record is in the log; says whether there was any.
+    pub(super) fn finish_logged(&mut self) -> bool {
+        let mut any = false;
+        while let Some(&(lsn, id)) = self.moving.logged.front()
+            && (lsn < self.journal.written() || self.commit.is_dead())
+        {
+            self.moving.logged.pop_front();
+            self.end_move(id);
+            any = true;
+        }
+        if any && self.moving.meter.is_save_due(self.now) && self.is_moving() {
+            self.save_job();
+        }
+        any
+    }
+
+    /// Some block cannot be read: the unit stays where it is, whatever else of it could be moved.
+    fn lose_move(&mut self, id: u32) {
+        let Move { volume, at, from, to, is_stale, is_locked, .. } = self.moving.moves[id];
+        if to == Target::Column {
+            // Whoever moves it by itself tells.
+            return self.end_copy(id, false);
+        }
+        if is_stale && !is_locked {
+            // It may have been written over meanwhile.
+            return self.fail_move(id);
+        }
+        self.moving.lost.insert(from);
+        let lost = self.moving.lost.len() as u64;
+        if let Some(job) = self.job_mut() {
+            job.lost = lost;
+        }
+        if lost <= TOLD_MAX {
+            let name = self.pool.volume(volume).map(|v| v.name.clone()).unwrap_or_default();
+            self.outputs.push_back(Output::Event(Event::MoveLost { volume, name, offset: at * UNIT, len: UNIT }));
+        }
+        self.drop_move(id);
+    }
+
+    /// It goes again with the next pass.
+    fn fail_move(&mut self, id: u32) {
+        self.moving.pass.failed += 1;
+        self.drop_move(id);
+    }
+
+    /// The new place is not needed after all.
+    fn drop_move(&mut self, id: u32) {
+        if let Target::Unit(chunk, unit) = self.moving.moves[id].to {
+            self.retire_units([Entry::new(chunk, unit, 0)]);
+        }
+        self.end_move(id);
+    }
+
+    fn end_move(&mut self, id: u32) {
+        let Move { volume, at, buf, epoch, is_locked, .. } = self.moving.moves.remove(id);
+        self.moving.loose.remove(&(volume, at));
+        if let Some(buf) = buf {
+            self.outputs.push_back(Output::Copy(Copy::Drop(buf)));
+        }
+        if let Some(epoch) = epoch {
+            self.space.leave(epoch);
+        }
+        if is_locked {
+            self.unlock(volume, at * UNIT, (at + 1) * UNIT, TOKENS | id);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Devices come to an open pool and leave it.
+
+use std::sync::PoisonError;
+
+use braid_core::control::Done;
+use braid_core::device::Device;
+use braid_core::pool::trial::Outlook;
+use braid_core::report::PoolReport;
+use braid_core::units::DeviceId;
+use braid_core::{ChunkType, DeviceState, Profile};
+
+use super::events::Severity;
+use super::pools::plan::{new_devices, set_tiers};
+use super::pools::{Claimed, devices_word};
+use super::views::MemberFacts;
+use super::{Daemon, OpenPool, lock};
+use crate::backend::{DiskSpec, Facts};
+use crate::control::api::*;
+use crate::control::size;
+
+/// What a pool holds and survives; `gone` members survive nothing.
+pub(super) fn standing(outlook: &Outlook) -> Standing {
+    let [data, metadata] = &outlook.profiles;
+    let least =
+        |profiles: &[Profile]| profiles.iter().map(|p| p.facts().tolerated_failures as u32).min().unwrap_or_default();
+    Standing {
+        raw_bytes: outlook.raw,
+        writable_data_bytes: outlook.writable[ChunkType::Data as usize],
+        writable_metadata_bytes: outlook.writable[ChunkType::Metadata as usize],
+        data_failures: least(data),
+        metadata_failures: least(metadata),
+    }
+}
+
+/// As it is now: a member that is not in use is a failure that was survived already.
+pub(super) fn standing_now(outlook: &Outlook, report: &PoolReport) -> Standing {
+    let gone = report.devices.iter().filter(|d| d.state != DeviceState::Online).count() as u32;
+    let now = standing(outlook);
+    Standing {
+        data_failures: now.data_failures.saturating_sub(gone),
+        metadata_failures: now.metadata_failures.saturating_sub(gone),
+        ..now
+    }
+}
+
+impl Daemon {
+    pub(super) fn add_devices(&self, request: &AddDevices) -> Result<Change, ApiError> {
+        let pool = self.pools.get(&request.pool)?;
+        let claimed = self.claim_all(&request.devices, request.force)?;
+        let _change = lock(&pool.change);
+        let mut notes: Vec<String> = claimed.iter().flat_map(|c| c.facts.note.clone()).collect();
+        let mut new = new_devices(&request.devices, &claimed, &mut notes)?;
+        set_tiers(&request.devices, &mut new)?;
+        let trial = new.clone();
+        let (before, after) = pool.ask(move |pump| {
+            pump.with_engine(move |engine| {
+                let pool = engine.pool();
+                let first = pool.next_device_id().0;
+                let members = trial.iter().zip(first..).map(|(new, id)| Device::new(DeviceId(id), new));
+                (pool.outlook(), pool.try_add(members))
+            })
+        })?;
+        let what = format!("{} added to pool {}", devices_word(claimed.len()), pool.name);
+        let before = Some(standing_now(&before, &pool.report()?));
+        let after = Some(standing(&after)).map(|after| Standing {
+            data_failures: before.as_ref().map_or(0, |b| b.data_failures),
+            metadata_failures: before.as_ref().map_or(0, |b| b.metadata_failures),
+            ..after
+        });
+        let mut change = Change { dry_run: request.dry_run, before, after, notes, ..Change::done(what) };
+        if request.dry_run {
+            return Ok(change);
+        }
+        let mut ids = Vec::new();
+        for (claimed, new) in claimed.into_iter().zip(new) {
+            let path = claimed.path.clone();
+            let id = self.add_one(&pool, claimed, new).map_err(|e| match ids.as_slice() {
+                [] => e,
+                some => {
+                    ApiError { message: format!("{} (added before it: device {})", e.message, some.join(" ")), ..e }
+                }
+            })?;
+            self.events.tell(Severity::Info, Some(&pool.name), "device.added", format!("{path} is device {id} now"));
+            ids.push(id.to_string());
+        }
+        self.remember(&pool);
+        change.what = format!("device {} added to pool {}", ids.join(" "), pool.name);
+        Ok(change)
+    }
+
+    /// Opens the devices for nobody else.
+    fn claim_all(&self, devices: &[NewDevice], force: bool) -> Result<Vec<Claimed>, ApiError> {
+        let _opening = lock(&self.opening);
+        let mut claimed = Vec::new();
+        for device in devices {
+            let spec = DiskSpec::parse(&device.path).map_err(|e| ApiError::usage("device.bad_path", e.to_string()))?;
+            claimed.push(self.claim(spec, &claimed, force)?);
+        }
+        Ok(claimed)
+    }
+
+    fn add_one(
+        &self,
+        pool: &OpenPool,
+        claimed: Claimed,
+        new: braid_core::meta::format::NewDevice,
+    ) -> Result<DeviceId, ApiError> {
+        let Claimed { path, identity, disk, facts, .. } = claimed;
+        let Some(disk) = disk else {
+            return Err(ApiError::failed("device.open_failed", format!("{path} is not open")));
+        };
+        let fault = disk.fault_handle();
+        let Done::Device(id) = pool.ask(|pump| pump.add(disk, new))? else {
+            return Err(ApiError::failed("device.add_failed", format!("{path} was not added")));
+        };
+        let Facts { model, serial, note: notes, .. } = facts;
+        pool.narrator.joined(id, &path);
+        let mut members = pool.members.write().unwrap_or_else(PoisonError::into_inner);
+        members.about.members.insert(id, MemberFacts { path, model, serial, notes });
+        members.identities.extend(identity.map(|identity| (identity, id)));
+        members.faults.insert(id, fault);
+        Ok(id)
+    }
+
+    pub(super) fn remove_device(&self, request: &RemoveDevice) -> Result<Change, ApiError> {
+        let pool = self.pools.get(&request.pool)?;
+        let _change = lock(&pool.change);
+        let device = DeviceId(request.device);
+        let (before, after) = pool.ask(move |pump| {
+            pump.with_engine(move |engine| Ok((engine.pool().outlook(), engine.may_remove(device)?)))?
+        })?;
+        let report = pool.report()?;
+        let path = report.devices.iter().find(|d| d.id == device).map(|d| d.path.clone()).unwrap_or_default();
+        let moves = after.moves;
+        let what = format!(
+            "device {device} ({path}) leaves pool {}: {} of content move to the others",
+            pool.name,
+            size::long(moves)
+        );
+        let change = Change {
+            dry_run: request.dry_run,
+            before: Some(standing_now(&before, &report)),
+            after: Some(standing(&after)),
+            move_bytes: moves,
+            ..Change::done(what)
+        };
+        if !request.dry_run {
+            pool.ask(|pump| pump.control(braid_core::control::Command::RemoveDevice { device }))?;
+            self.events.tell(Severity::Info, Some(&pool.name), "job.started", change.what.clone());
+        }
+        Ok(change)
+    }
+
+    /// The new one first, then the old one is emptied: at no moment is there less redundancy than before.
+    pub(super) fn replace_device(&self, request: &ReplaceDevice) -> Result<Change, ApiError> {
+        let pool = self.pools.get(&request.pool)?;
+        let claimed = self.claim_all(std::slice::from_ref(&request.new), request.force)?;
+        let _change = lock(&pool.change);
+        let (old, report) = (DeviceId(request.device), pool.report()?);
+        let Some(member) = report.devices.iter().find(|d| d.id == old) else {
+            return Err(ApiError::no_device(&pool.name, request.device));
+        };
+        let mut asked = request.new.clone();
+        let class = asked.class.get_or_insert_with(|| member.class.name().to_string()).clone();
+        let mut notes: Vec<String> = claimed.iter().flat_map(|c| c.facts.note.clone()).collect();
+        let mut new = new_devices(std::slice::from_ref(&asked), &claimed, &mut notes)?;
+        if class == member.class.name() && member.tiers != member.class.default_tiers() {
+            new.iter_mut().for_each(|new| new.tiers = Some(member.tiers));
+        }
+        set_tiers(std::slice::from_ref(&asked), &mut new)?;
+        let trial = new.clone();
+        let (before, after) = pool.ask(move |pump| {
+            pump.with_engine(move |engine| {
+                let first = engine.pool().next_device_id();
+                let more = trial.iter().zip(first.0..).map(|(new, id)| Device::new(DeviceId(id), new));
+                Ok((engine.pool().outlook(), engine.may_replace(old, first, more)?))
+            })?
+        })?;
+        let path = request.new.path.clone();
+        let what = format!(
+            "{path} replaces device {old} ({}) of pool {}: {} of content move",
+            member.path,
+            pool.name,
+            size::long(after.moves)
+        );
+        let change = Change {
+            dry_run: request.dry_run,
+            before: Some(standing_now(&before, &report)),
+            after: Some(standing(&after)),
+            move_bytes: after.moves,
+            notes,
+            ..Change::done(what)
+        };
+        if request.dry_run {
+            return Ok(change);
+        }
+        for (claimed, new) in claimed.into_iter().zip(new) {
+            let id = self.add_one(&pool, claimed, new)?;
+            self.remember(&pool);
+            pool.ask(|pump| pump.control(braid_core::control::Command::ReplaceDevice { device: old, by: id }))
+                .map_err(|e| ApiError {
+                    message: format!("{path} is device {id} now, but device {old} stays: {}", e.message),
+                    ..e
+                })?;
+        }
+        self.events.tell(Severity::Info, Some(&pool.name), "job.started", change.what.clone());
+        Ok(change)
+    }
+}

@@ -1,0 +1,76 @@
+//! Disks that come and go while the pool runs.
+
+use std::sync::mpsc::Sender;
+
+use braid_core::control::{Command, ControlError, Done};
+use braid_core::meta::format::NewDevice;
+use braid_core::request::Input;
+use braid_core::units::DeviceId;
+
+use super::Pump;
+use crate::backend::Disk;
+
+/// Who waits for the answer to a command.
+pub(super) type Tell = Sender<Result<Done, ControlError>>;
+
+impl Pump {
+    /// Hands a command to the engine; its answer goes to `tell`.
+    pub(super) fn command(&mut self, command: Command, tell: Tell) -> u64 {
+        self.next_command += 1;
+        let (now, tag) = (self.now(), self.next_command);
+        self.commands.insert(tag, tell);
+        self.tell_time(now);
+        self.engine.handle(now, Input::Control { tag, command });
+        tag
+    }
+
+    /// Connects a disk under the id that the engine will give it, and asks the engine to take it.
+    pub(super) fn add_member(&mut self, disk: Disk, new: NewDevice, tell: Tell) {
+        let id = self.engine.pool().next_device_id();
+        self.put_disk(id, Some(disk));
+        let tag = self.command(Command::AddDevice(Box::new(new)), tell);
+        self.joining.insert(tag, id);
+    }
+
+    /// Puts a member's disk in place of the one that was there, then the command. The engine sends nothing to a member that it
+    /// does not use, so its disk can be another one.
+    pub(super) fn change_member(
+        &mut self,
+        id: DeviceId,
+        disk: Option<Box<Disk>>,
+        command: Option<Command>,
+        tell: Tell,
+    ) {
+        let is_used = self.engine.pool().device(id).is_some_and(|device| device.state.is_used());
+        if !is_used {
+            self.put_disk(id, disk.map(|disk| *disk));
+        }
+        match command {
+            Some(command) => drop(self.command(command, tell)),
+            None => drop(tell.send(Ok(Done::Unchanged))),
+        }
+    }
+
+    /// The disk of this id from now on; the one before is closed.
+    fn put_disk(&mut self, id: DeviceId, disk: Option<Disk>) {
+        if self.disks.len() <= id.index() {
+            self.disks.resize(id.index() + 1, None);
+        }
+        let disk = disk.map(|disk| self.reactor.add_disk(disk));
+        if let Some(old) = core::mem::replace(&mut self.disks[id.index()], disk) {
+            self.reactor.remove_disk(old);
+        }
+    }
+
+    /// The engine has answered: a disk that it does not take is closed.
+    pub(super) fn member_answered(&mut self, tag: u64, fine: bool) {
+        if let Some(id) = self.joining.remove(&tag).filter(|_| !fine) {
+            self.close_member(id);
+        }
+    }
+
+    /// The engine does not know this member any more.
+    pub(super) fn close_member(&mut self, id: DeviceId) {
+        self.put_disk(id, None);
+    }
+}

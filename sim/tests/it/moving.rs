@@ -1,0 +1,410 @@
+//! Content that moves while clients go on: members that leave, balances.
+
+use braid_core::control::{Command, ErrorKind, VolumeClass};
+use braid_core::job::Choice;
+use braid_core::request::{Content, Event, Op};
+use braid_core::scrub::State;
+use braid_core::units::{DeviceId, MIB, UNIT, VolumeId};
+use braid_core::{ChunkType, Profile};
+use braid_sim::fault::{Fault, Trouble};
+use braid_sim::swarm::{self, Scenario};
+use braid_sim::world::Shape;
+use braid_sim::{Crash, Model, World};
+
+const WRITE: Op = Op::Write { fua: false };
+
+fn shape(mib: u64) -> Shape {
+    Shape { size: mib * MIB, model: Model::shipped("sata-ssd").unwrap(), class: "ssd" }
+}
+
+/// A pool with 24 MiB of content, flushed.
+fn pool(devices: usize, profile: Profile) -> (World, VolumeId) {
+    let mut world = World::with_pool(1, &vec![shape(96); devices], profile, profile.system(), &[]);
+    let v = world.volume("v", 256 * MIB, VolumeClass::Auto);
+    for i in 0..24 {
+        world.run(v, WRITE, 2 * i * MIB, MIB).unwrap();
+    }
+    // Holes inside units, too.
+    world.run(v, WRITE, 100 * MIB + 4096, 8192).unwrap();
+    world.run(v, Op::Flush, 0, 0).unwrap();
+    (world, v)
+}
+
+fn fine(world: &mut World) {
+    world.verify();
+    world.run_until_quiet();
+    world.check_quiet(true);
+    assert!(world.wrong.is_empty(), "{:?}", world.wrong);
+    assert!(world.answers.drain(..).all(|a| a.result.is_ok()));
+}
+
+fn state(world: &World) -> Option<State> {
+    world.engine().pool().job.as_ref().map(|job| job.state)
+}
+
+fn remove(device: u32) -> Command {
+    Command::RemoveDevice { device: DeviceId(device) }
+}
+
+fn convert(profile: Profile) -> Command {
+    let choice = Some(Choice { convert: Some(profile), ..Choice::default() });
+    Command::Balance { data: choice.clone(), metadata: choice }
+}
+
+fn members(world: &World) -> Vec<u32> {
+    world.engine().pool().devices().map(|d| d.id.0).collect()
+}
+
+/// Each of the members, the one with the log's first copy included.
+#[test]
+fn a_member_leaves_with_everything_that_was_on_it_elsewhere() {
+    for device in 1..=3 {
+        let (mut world, v) = pool(3, Profile::Raid1);
+        world.control(remove(device)).unwrap();
+        assert_eq!(state(&world), Some(State::Running));
+        // Clients go on meanwhile, where things are moved and elsewhere.
+        for i in 0..40 {
+            world.run(v, WRITE, i * 700 * 1024 / 4096 * 4096, 64 * 1024).unwrap();
+            if i % 5 == 0 {
+                world.run(v, Op::Discard, i * MIB, MIB).unwrap();
+            }
+        }
+        world.run_until(|w| state(w) != Some(State::Running));
+        assert_eq!(state(&world), Some(State::Finished), "device {device}");
+        assert_eq!(members(&world), [1, 2, 3].into_iter().filter(|&d| d != device).collect::<Vec<_>>());
+        let removed = |e: &Event| matches!(e, Event::DeviceRemoved { device: d, cleared: true } if d.0 == device);
+        assert!(world.events.iter().any(removed), "device {device}");
+        world.run_until_quiet();
+        assert_eq!(world.superblocks().len(), 2, "device {device} still says that it is a member");
+        fine(&mut world);
+        world.crash(Crash::Power);
+        world.open().unwrap();
+        assert_eq!(members(&world).len(), 2);
+        fine(&mut world);
+        // Its id is not used again.
+        let tag = world.add_disk(&shape(96));
+        world.run_until(|w| w.done.iter().any(|(of, _)| *of == tag));
+        assert_eq!(members(&world).last(), Some(&4));
+        fine(&mut world);
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_the_numbers() {
+    let (mut world, _) = pool(2, Profile::Raid1);
+    let why = world.control(remove(2)).unwrap_err();
+    assert_eq!(why.kind, ErrorKind::Refused);
+    assert!(why.message.contains("does not fit without device 2") && why.message.contains("MiB"), "{}", why.message);
+    let why = world.control(convert(Profile::Raid1c3)).unwrap_err();
+    assert_eq!(why.kind, ErrorKind::Refused);
+    assert_eq!(world.control(remove(9)).unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!(state(&world), None);
+    fine(&mut world);
+}
+
+/// At every so many events of a removal, and again when it goes on: of a member with content, and of one with the log.
+#[test]
+fn power_cuts_on_the_way_out_lose_nothing() {
+    for is_log in [false, true] {
+        let cuts = (0..).map(|i| i * 41).take_while(|&steps| !cut_after(steps, is_log)).count();
+        assert!(cuts > 5, "{cuts} cuts");
+    }
+}
+
+/// A removal is cut short after so many events, twice, and goes on to its end; says whether it was over before that.
+fn cut_after(steps: u64, is_log: bool) -> bool {
+    let (mut world, v) = pool(3, Profile::Raid1);
+    let log = world.chunks(ChunkType::System)[0].1[0];
+    let device = if is_log { log } else { world.places(v, 0)[1].0 };
+    world.command(remove(device.0));
+    let mut left = steps;
+    while left > 0 && state(&world) != Some(State::Finished) {
+        if left.is_multiple_of(50) {
+            world.submit(0, v, WRITE, left % 40 * MIB, 64 * 1024, Content::Unsaid);
+        }
+        world.step();
+        left -= 1;
+    }
+    let is_over = state(&world) == Some(State::Finished);
+    for round in 0..2 {
+        world.crash(if (steps + round).is_multiple_of(2) { Crash::Power } else { Crash::Process });
+        world.open().unwrap_or_else(|why| panic!("after {steps} steps: {why}"));
+        for _ in 0..steps % 90 {
+            world.step();
+        }
+    }
+    world.run_until(|w| state(w) != Some(State::Running));
+    world.done.clear();
+    world.answers.clear();
+    fine(&mut world);
+    is_over
+}
+
+#[test]
+fn a_balance_changes_the_profile_of_everything_and_of_what_comes() {
+    let (mut world, v) = pool(3, Profile::Single);
+    world.control(convert(Profile::Raid1)).unwrap();
+    world.run_until(|w| state(w) != Some(State::Running));
+    assert_eq!(state(&world), Some(State::Finished));
+    world.run(v, WRITE, 200 * MIB, 4 * MIB).unwrap();
+    let report = world.engine().report();
+    assert_eq!(report.profiles, [Profile::Raid1; 3]);
+    assert!(report.chunks.iter().all(|c| c.profile == Profile::Raid1), "{:?}", report.chunks);
+    let job = report.job.unwrap().job;
+    assert!(job.done >= 24 * MIB && job.done == job.total && job.lost == 0, "{job:?}");
+    fine(&mut world);
+    // And now it survives.
+    let since = world.now();
+    world.faults.0.push(Fault { device: 1, trouble: Trouble::Absent { since } });
+    world.run(v, WRITE, 0, 8 * MIB).unwrap();
+    fine(&mut world);
+}
+
+#[test]
+fn filters_choose_and_soft_leaves_alone() {
+    let (mut world, _) = pool(3, Profile::Raid1);
+    let before: Vec<_> = world.chunks(ChunkType::Data);
+    let soft = Some(Choice { convert: Some(Profile::Raid1), soft: true, ..Choice::default() });
+    world.control(Command::Balance { data: soft, metadata: None }).unwrap();
+    world.run_until(|w| state(w) != Some(State::Running));
+    assert_eq!(world.chunks(ChunkType::Data), before, "all have it already");
+    world.control(Command::Balance { data: Some(Choice::default()), metadata: None }).unwrap();
+    world.run_until(|w| state(w) != Some(State::Running));
+    assert!(world.chunks(ChunkType::Data).iter().all(|c| !before.contains(c)), "all are new");
+    fine(&mut world);
+}
+
+#[test]
+fn pause_resume_and_cancel_over_restarts() {
+    let (mut world, v) = pool(3, Profile::Raid1);
+    let leaver = world.places(v, 0)[1].0.0;
+    let stays: Vec<u32> = (1..=3).filter(|&id| id != leaver).collect();
+    world.command(remove(leaver));
+    world.control(Command::JobPause).unwrap();
+    world.run_until_quiet();
+    world.crash(Crash::Process);
+    world.open().unwrap();
+    world.run_until_quiet();
+    assert_eq!(state(&world), Some(State::Paused));
+    assert_eq!(world.control(remove(stays[0])).unwrap_err().kind, ErrorKind::Busy);
+    world.command(Command::JobResume);
+    world.control(Command::JobCancel).unwrap();
+    world.crash(Crash::Power);
+    world.open().unwrap();
+    world.run_until_quiet();
+    assert_eq!((state(&world), members(&world)), (Some(State::Canceled), vec![1, 2, 3]));
+    // It takes chunks again.
+    world.run(v, WRITE, 150 * MIB, 60 * MIB).unwrap();
+    fine(&mut world);
+    world.run(v, Op::Discard, 150 * MIB, 60 * MIB).unwrap();
+    world.run_until_quiet();
+    world.control(remove(leaver)).unwrap();
+    world.run_until(|w| state(w) != Some(State::Running));
+    assert_eq!(members(&world), stays);
+    fine(&mut world);
+}
+
+/// Units on their way for a job that was canceled are left alone by the next one: two moves of one unit would not both hear
+/// of a write meanwhile.
+#[test]
+fn a_job_that_follows_a_canceled_one_takes_no_unit_twice() {
+    let scenario = r#"{
+      "seed": 23744, "data": "dup", "metadata": "raid0",
+      "devices": [{"kind":"sata-ssd","bytes":118079488}],
+      "lives": [
+        { "steps": [{"create":{"slot":2,"name":"v","size":16777216,"class":"auto"}}, {"go":13}], "crash": "process" },
+        { "steps": [
+            {"add":{"kind":"hdd-5400","bytes":91271168}}, {"go":16},
+            {"ask":{"client":0,"depth":16,"slot":2,"op":"write","offset":3473408,"len":4096}}, {"go":4},
+            {"remove":2}, {"go":3}, {"job":"cancel"}, {"balance":{}}, {"go":4},
+            {"ask":{"client":0,"depth":16,"slot":2,"op":"write","offset":3489792,"len":4096}}
+          ],
+          "rests": true, "crash": "process" }
+      ]
+    }"#;
+    let scenario = Scenario::parse(scenario).unwrap();
+    let failure = swarm::attempt(&scenario).err();
+    assert!(failure.is_none(), "{failure:?}");
+}
+
+/// What a member that is gone had is made again from the other copies.
+#[test]
+fn a_missing_member_is_removed_and_all_has_two_copies_again() {
+    let (mut world, v) = pool(3, Profile::Raid1);
+    let since = world.now();
+    world.faults.0.push(Fault { device: 3, trouble: Trouble::Absent { since } });
+    world.run(v, WRITE, 0, 50 * MIB).unwrap();
+    world.control(remove(3)).unwrap();
+    world.run_until(|w| state(w) != Some(State::Running));
+    assert_eq!((state(&world), members(&world)), (Some(State::Finished), vec![1, 2]));
+    assert!(world.unequal().is_empty());
+    fine(&mut world);
+    // Either of the two can be missed now.
+    world.crash(Crash::Process);
+    world.faults.0.clear();
+    let since = world.now();
+    world.faults.0.push(Fault { device: 1, trouble: Trouble::Absent { since } });
+    world.open().unwrap();
+    world.verify();
+    assert!(world.answers.drain(..).all(|a| a.result.is_ok()));
+}
+
+/// A block without a readable copy stays where it is, is told, and the member with it.
+#[test]
+fn what_cannot_be_read_stays_and_is_told() {
+    let (mut world, v) = pool(3, Profile::Single);
+    let (device, at) = world.places(v, 0)[0];
+    world.faults.0.push(Fault { device: device.0, trouble: Trouble::Latent { since: 0, from: at, to: at + 4096 } });
+    world.control(remove(device.0)).unwrap();
+    world.run_until(|w| state(w) != Some(State::Running));
+    assert_eq!(state(&world), Some(State::Canceled));
+    let is_lost = |e: &&Event| matches!(e, Event::MoveLost { offset: 0, len: UNIT, .. });
+    assert_eq!(world.events.iter().filter(is_lost).count(), 1);
+    assert_eq!(members(&world).len(), 3);
+    world.run_until_quiet();
+    // Written anew it can go.
+    world.run(v, WRITE, 0, 64 * 1024).unwrap();
+    world.control(remove(device.0)).unwrap();
+    world.run_until(|w| state(w) != Some(State::Running));
+    assert_eq!(members(&world).len(), 2);
+    fine(&mut world);
+}
+
+/// One more member, as big as another one.
+fn join(world: &mut World, shape: &Shape) -> u32 {
+    let id = world.engine().pool().next_device_id().0;
+    let tag = world.add_disk(shape);
+    world.run_until(|w| w.done.iter().any(|(of, _)| *of == tag));
+    id
+}
+
+fn replace(device: u32, by: u32) -> Command {
+    Command::ReplaceDevice { device: DeviceId(device), by: DeviceId(by) }
+}
+
+/// Chunks stay what they are and get a column elsewhere; each of the members, present or gone, with writers meanwhile.
+#[test]
+fn a_member_is_replaced_column_by_column() {
+    for (device, is_gone) in [(1, false), (2, false), (1, true), (2, true)] {
+        let (mut world, v) = pool(2, Profile::Raid1);
+        for i in 0..10 {
+            world.run(v, WRITE, (i * 4 + 61) * MIB, 3 * MIB).unwrap();
+        }
+        world.run(v, Op::Flush, 0, 0).unwrap();
+        let before: Vec<_> =
+            world.engine().pool().chunks().filter(|c| c.kind == ChunkType::Data).map(|c| c.id).collect();
+        if is_gone {
+            let since = world.now();
+            world.faults.0.push(Fault { device, trouble: Trouble::Absent { since } });
+            world.run(v, WRITE, 0, MIB).unwrap();
+        }
+        assert_eq!(world.control(remove(device)).unwrap_err().kind, ErrorKind::Refused, "there is no room");
+        let by = join(&mut world, &shape(96));
+        world.control(replace(device, by)).unwrap();
+        for i in 0..60 {
+            world.run(v, WRITE, i % 24 * 2 * MIB + i * 4096, 64 * 1024).unwrap();
+        }
+        world.run_until(|w| state(w) != Some(State::Running));
+        assert_eq!(state(&world), Some(State::Finished), "device {device}, gone {is_gone}");
+        assert!(!members(&world).contains(&device));
+        let after: Vec<_> =
+            world.engine().pool().chunks().filter(|c| c.kind == ChunkType::Data).map(|c| c.id).collect();
+        assert_eq!(after, before, "no chunk was written anew");
+        assert!(world.unequal().is_empty());
+        fine(&mut world);
+        world.crash(Crash::Power);
+        world.faults.0.clear();
+        world.open().unwrap();
+        fine(&mut world);
+        // The other one can be missed now.
+        let since = world.now();
+        world.faults.0.push(Fault { device: 3 - device, trouble: Trouble::Absent { since } });
+        world.verify();
+        assert!(world.wrong.is_empty() && world.answers.drain(..).all(|a| a.result.is_ok()), "{:?}", world.wrong);
+    }
+}
+
+/// At every so many events of a replacement, and again when it goes on.
+#[test]
+fn power_cuts_while_columns_go_lose_nothing() {
+    for profile in [Profile::Raid1, Profile::Dup, Profile::Raid10, Profile::Raid0, Profile::Single] {
+        let mut steps = 3;
+        loop {
+            let (mut world, v) = pool(if profile == Profile::Raid10 { 4 } else { 2 }, profile);
+            let old = world.places(v, 0)[0].0.0;
+            let by = join(&mut world, &shape(96));
+            world.command(replace(old, by));
+            for left in 0..steps {
+                if left % 20 == 7 {
+                    world.submit(0, v, WRITE, left % 40 * MIB, 64 * 1024, Content::Unsaid);
+                }
+                world.step();
+            }
+            let is_over = state(&world) == Some(State::Finished);
+            for round in 0..2 {
+                world.crash(if round == 0 { Crash::Power } else { Crash::Process });
+                world.open().unwrap_or_else(|why| panic!("{profile:?} after {steps} steps: {why}"));
+                (0..steps % 90).for_each(|_| _ = world.step());
+            }
+            world.run_until(|w| state(w) != Some(State::Running));
+            world.done.clear();
+            world.answers.clear();
+            fine(&mut world);
+            if is_over {
+                assert!(!members(&world).contains(&old), "{profile:?}");
+                break;
+            }
+            steps += 97;
+        }
+    }
+}
+
+/// A block without a readable copy has its unit left where it is and told; all others go.
+#[test]
+fn what_cannot_be_read_keeps_its_column() {
+    let (mut world, v) = pool(2, Profile::Single);
+    let (device, at) = world.places(v, 0)[0];
+    let by = join(&mut world, &shape(96));
+    world.faults.0.push(Fault { device: device.0, trouble: Trouble::Latent { since: 0, from: at, to: at + 4096 } });
+    world.control(replace(device.0, by)).unwrap();
+    world.run_until(|w| state(w) != Some(State::Running));
+    assert_eq!(state(&world), Some(State::Canceled));
+    let is_lost = |e: &&Event| matches!(e, Event::MoveLost { offset: 0, len: UNIT, .. });
+    assert_eq!(world.events.iter().filter(is_lost).count(), 1);
+    world.run_until_quiet();
+    world.run(v, WRITE, 0, 64 * 1024).unwrap();
+    world.control(replace(device.0, by)).unwrap();
+    world.run_until(|w| state(w) != Some(State::Running));
+    assert!(!members(&world).contains(&device.0));
+    fine(&mut world);
+}
+
+/// While columns go, and back again: what was on its way is not counted as there, and copies are alike in the end.
+#[test]
+fn who_goes_and_comes_back_while_columns_go_is_no_worse_for_it() {
+    for who in 1..=3 {
+        for steps in [20, 200, 600, 1200] {
+            let (mut world, v) = pool(2, Profile::Raid1);
+            let new = join(&mut world, &shape(96));
+            world.command(replace(1, new));
+            for _ in 0..steps {
+                world.step();
+            }
+            let device = DeviceId(who);
+            let went = world.control(Command::OfflineDevice { device }).is_ok();
+            for i in 0..12 {
+                world.run(v, WRITE, 4 * i * MIB + 4096, 8192).unwrap();
+            }
+            if went && members(&world).contains(&who) {
+                world.control(Command::OnlineDevice { device }).unwrap();
+            }
+            world.run_until(|w| state(w) != Some(State::Running));
+            world.run_until_quiet();
+            fine(&mut world);
+            assert_eq!(world.unequal(), [], "device {who} after {steps} steps");
+            world.crash(Crash::Power);
+            world.open().unwrap();
+            fine(&mut world);
+        }
+    }
+}
