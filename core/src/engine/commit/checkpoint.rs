@@ -121,12 +121,11 @@ impl Engine {
                     self.drive_checkpoint();
                 }
             }
-            // A member lost what the image takes for flushed: that has to be known before the image counts.
-            Step::Flush if self.commit.failure_lsn > self.journal.stable() && !self.commit.opening => {
+            // A member lost what the image takes for flushed: that has to be known before the image counts, by the log or, while
+            // that is not written, by another image.
+            Step::Flush if self.commit.failure_lsn > checkpoint.first_lsn.max(self.journal.stable()) => {
                 self.wait_for_failure();
             }
-            // The log is not written yet: the image itself has to say so.
-            Step::Flush if self.commit.opening && self.commit.failure_lsn > checkpoint.first_lsn => self.retake_image(),
             Step::Flush => {
                 let flush = self.commit.checkpoint.as_ref().expect("just seen").flush;
                 self.flush_ended(flush);
@@ -211,12 +210,12 @@ impl Engine {
         }
     }
 
-    /// The superblocks wait for a round that makes the note stable; a ring without room for it is the end.
+    /// The superblocks wait for a round that makes the note stable. A ring without room for it, and one that is not written
+    /// yet, leave it to the image.
     fn wait_for_failure(&mut self) {
         let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
-        if self.journal.blocks_used() == self.journal.blocks() {
-            checkpoint.failed = true;
-            self.drive_checkpoint();
+        if self.commit.opening || self.journal.blocks_used() == self.journal.blocks() {
+            self.retake_image();
         } else if !core::mem::replace(&mut checkpoint.waits_for_log, true) {
             self.commit.stable_waiters.push_back((self.commit.failure_lsn - 1, Waiter::Checkpoint));
         }
