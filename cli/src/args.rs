@@ -778,6 +778,8 @@ pub(crate) enum BenchWhat {
     File,
     /// The NBD server, beside nbdkit and qemu-nbd
     Nbd,
+    /// A pool with checksums, beside the same without
+    Integrity,
     /// Everything
     All,
 }
@@ -800,6 +802,9 @@ pub(crate) struct BenchArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ServeArgs {
+    /// Checksums of the pool
+    #[arg(long, default_value = "none")]
+    pub(crate) checksum: String,
     /// Socket
     pub(crate) unix: PathBuf,
     /// Bytes of the volume

@@ -5,6 +5,7 @@
 //! | `engine.rs` | CPU of one 4 KiB read on `null:`: the core alone, and the whole pump |
 //! | `file.rs` | reads a second of a pool on a file, beside a bare io_uring on the same blocks |
 //! | `nbd.rs` | requests a second over a Unix socket, beside nbdkit and qemu-nbd |
+//! | `integrity.rs` | reads a second with checksums, beside the same pool without |
 //! | `load.rs` | the NBD load generator |
 //! | `pool.rs` | a pool to measure; `serve` runs one as a process of its own |
 //!
@@ -13,6 +14,7 @@
 
 mod engine;
 mod file;
+mod integrity;
 mod load;
 mod nbd;
 mod pool;
@@ -104,6 +106,9 @@ pub(crate) fn bench(args: &BenchArgs, json: bool) -> Outcome {
     }
     if all || args.what == BenchWhat::Nbd {
         rows.extend(nbd::run(args.quick, &args.dir, args.only.as_deref())?);
+    }
+    if all || args.what == BenchWhat::Integrity {
+        rows.extend(integrity::run(args.quick, &args.dir)?);
     }
     if json {
         commands::print(&format!("{}\n", serde_json::json!({"schema": "bench", "version": 1, "data": rows})));

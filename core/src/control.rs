@@ -44,6 +44,13 @@ pub enum Command {
         /// New class.
         class: VolumeClass,
     },
+    /// Give what is written to a volume checksums, or none.
+    SetVolumeChecksum {
+        /// Which.
+        volume: VolumeId,
+        /// With.
+        on: bool,
+    },
     /// Forget a volume and everything in it.
     DestroyVolume {
         /// Which.

@@ -171,6 +171,7 @@ fn encode_input<'a>(w: &'a mut Writer, input: &Input) -> &'a mut Writer {
         Input::Compared { tag, equal } => w.u8(4).u64(*tag).u8(u8::from(*equal)),
         Input::Clock { unix_s } => w.u8(5).u64(*unix_s),
         Input::Tick => w.u8(6),
+        Input::Verified { tag, bad } => w.u8(7).u64(*tag).u16(*bad),
     }
 }
 
@@ -189,6 +190,7 @@ fn decode_input(r: &mut Reader<'_>) -> Result<Input, Malformed> {
         4 => Input::Compared { tag: r.u64()?, equal: r.u8()? == 1 },
         5 => Input::Clock { unix_s: r.u64()? },
         6 => Input::Tick,
+        7 => Input::Verified { tag: r.u64()?, bad: r.u16()? },
         _ => return Err(Malformed),
     })
 }
@@ -255,6 +257,7 @@ fn encode_command<'a>(w: &'a mut Writer, command: &Command) -> &'a mut Writer {
         Command::JobPause => w.u8(23),
         Command::JobResume => w.u8(24),
         Command::JobCancel => w.u8(25),
+        Command::SetVolumeChecksum { volume, on } => w.u8(14).u32(volume.0).u8(u8::from(*on)),
     }
 }
 
@@ -286,6 +289,7 @@ fn decode_command(r: &mut Reader<'_>) -> Result<Command, Malformed> {
         24 => Command::JobResume,
         25 => Command::JobCancel,
         26 => Command::ReplaceDevice { device: DeviceId(r.u32()?), by: DeviceId(r.u32()?) },
+        14 => Command::SetVolumeChecksum { volume: VolumeId(r.u32()?), on: r.u8()? == 1 },
         _ => return Err(Malformed),
     })
 }
@@ -354,6 +358,8 @@ mod tests {
             control(Command::RenameVolume { volume, name: "w".into() }),
             control(Command::SetVolumeClass { volume, class: VolumeClass::Metadata }),
             control(Command::DestroyVolume { volume }),
+            control(Command::SetVolumeChecksum { volume, on: true }),
+            Entry::Handle(Instant(1), Input::Verified { tag: 1, bad: 0x8001 }),
             control(Command::Set { name, value }),
             control(Command::SetDevice { device: DeviceId(1), name: "n".into(), value: "v".into() }),
             control(Command::OnlineDevice { device: DeviceId(1) }),

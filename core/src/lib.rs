@@ -33,6 +33,7 @@ pub mod scrub;
 mod slab;
 mod sparse;
 pub mod stripe;
+pub mod sums;
 pub mod units;
 pub mod volume;
 

@@ -135,7 +135,12 @@ impl Pool {
     }
     /// The volume of this name.
     pub fn volume_named(&self, name: &str) -> Option<&Volume> {
-        self.volumes().find(|v| v.name == name)
+        self.volumes().find(|v| v.name == name && !v.is_internal())
+    }
+
+    /// Whether what is written to a volume gets checksums, and what is read is compared.
+    pub(crate) fn is_summed(&self, volume: VolumeId) -> bool {
+        self.properties.checksum.is_on() && self.volume(volume).is_some_and(|v| v.checksum && !v.is_internal())
     }
 
     /// Whether a member can be read and written.
@@ -165,6 +170,7 @@ impl Pool {
             name: v.name.clone(),
             size: v.size,
             class: v.class,
+            checksum: v.checksum,
         }));
         let set = self.properties.list().into_iter().filter(|(_, _, is_default)| !is_default);
         records.extend(set.map(|(name, value, _)| Record::Property { name: name.into(), value }));
@@ -235,10 +241,12 @@ impl Pool {
                 self.totals.remove(&chunk);
                 self.space_changed(&chunk);
             }
-            Record::Volume { id, name, size, class } => {
+            Record::Volume { id, name, size, class, checksum } => {
                 self.next_volume = self.next_volume.max(id.0 + 1);
                 match self.volume_mut(id) {
-                    Some(volume) => (volume.name, volume.size, volume.class) = (name, size, class),
+                    Some(volume) => {
+                        (volume.name, volume.size, volume.class, volume.checksum) = (name, size, class, checksum);
+                    }
                     None => {
                         let map = Map::default();
                         self.volumes.put(
@@ -248,6 +256,7 @@ impl Pool {
                                 name,
                                 size,
                                 class,
+                                checksum,
                                 map,
                                 mapped_units: [0; 2],
                                 counters: VolumeCounters::default(),

@@ -9,9 +9,15 @@ use crate::control::{ControlError, ErrorKind};
 use crate::device::Device;
 use crate::queue::config::{self, Overrides};
 use crate::read_policy::ReadPolicy;
+use crate::sums::Checksum;
+use crate::units::{KIB, MIB};
 
 /// Names, in the order of the documentation.
-pub const NAMES: [&str; 5] = ["read_policy", "allocation", "strict", "commit_interval", "dirty_regions"];
+pub const NAMES: [&str; 7] =
+    ["read_policy", "allocation", "strict", "commit_interval", "dirty_regions", "checksum", "checksum_cache"];
+
+/// What the checksums of a pool may take of memory: the least, what it is by default, the most.
+pub const CHECKSUM_CACHE: [u64; 3] = [MIB / 4, 64 * MIB, 64 * 1024 * MIB];
 
 /// Their values.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +32,26 @@ pub struct Properties {
     /// `dirty_regions`: regions of 4 MiB that may be marked as being written at a time, see [`crate::regions`]. What is
     /// marked is read on all copies after a crash; with fewer, writes far apart wait more often for a mark.
     pub dirty_regions: usize,
+    /// `checksum`: what content is summed with; set when the pool is made, and never changed.
+    pub checksum: Checksum,
+    /// `checksum_cache`, in bytes: memory for the pages that checksums are kept in. A MiB is enough for 0.9 GiB of content in
+    /// use (crc32c); what is beyond costs a read of a page when it is used.
+    pub checksum_cache: u64,
     /// What was set for the queues of all members, see [`crate::queue::config`].
     pub queue: Overrides,
+}
+
+/// A size in bytes, from a number with K, M or G.
+fn size(word: &str) -> Option<u64> {
+    let digits = word.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match word.get(digits.len()..)?.to_ascii_uppercase().as_str() {
+        "K" | "KIB" => KIB,
+        "M" | "MIB" => MIB,
+        "G" | "GIB" => 1024 * MIB,
+        "" => 1,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit).map(|bytes| bytes / KIB * KIB)
 }
 
 impl Default for Properties {
@@ -37,6 +61,8 @@ impl Default for Properties {
             allocation: Mode::Tiers { strict: false },
             commit_interval_ms: 5000,
             dirty_regions: 2048,
+            checksum: Checksum::None,
+            checksum_cache: CHECKSUM_CACHE[1],
             queue: Overrides::new(),
         }
     }
@@ -101,6 +127,18 @@ impl Properties {
                 Ok(count @ 64..=65_536) => self.dirty_regions = count,
                 _ => return Err(usage(format!("dirty_regions is 64 to 65536, not {value:?}"))),
             },
+            "checksum" if value.is_empty() => self.checksum = fresh.checksum,
+            "checksum" => {
+                self.checksum = Checksum::parse(value)
+                    .ok_or_else(|| usage(format!("checksum {value:?} is unknown; it is crc32c, xxh3 or none")))?;
+            }
+            "checksum_cache" if value.is_empty() => self.checksum_cache = fresh.checksum_cache,
+            "checksum_cache" => {
+                let [least, _, most] = CHECKSUM_CACHE;
+                self.checksum_cache = size(value)
+                    .filter(|bytes| (least..=most).contains(bytes))
+                    .ok_or_else(|| usage(format!("checksum_cache is 256K to 64G, such as 64M, not {value:?}")))?;
+            }
             _ if config::is_name(name) && value.is_empty() => drop(self.queue.remove(name)),
             _ if config::is_name(name) => {
                 // Whether it means anything depends on the others and on the members: see `check_queues`.
@@ -136,6 +174,9 @@ impl Properties {
             }
             "commit_interval" => format!("{}s", self.commit_interval_ms / 1000),
             "dirty_regions" => format!("{}", self.dirty_regions),
+            "checksum" => self.checksum.name().into(),
+            "checksum_cache" if self.checksum_cache.is_multiple_of(MIB) => format!("{}M", self.checksum_cache / MIB),
+            "checksum_cache" => format!("{}K", self.checksum_cache / KIB),
             _ if config::is_name(name) => self.queue.get(name).cloned().unwrap_or_default(),
             _ => return None,
         })

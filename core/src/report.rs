@@ -50,6 +50,10 @@ pub struct PoolReport {
     pub resync: ResyncReport,
     /// Its records can be written no more: changes fail until it is exported and imported.
     pub suspended: bool,
+    /// What no copy holds any more: volume, first byte, bytes; as far as it was noticed since open, and remembered.
+    pub lost: Vec<(VolumeId, u64, u64)>,
+    /// The pages of checksums in memory.
+    pub sums: SumsReport,
 }
 
 /// The last job, as of now.
@@ -81,6 +85,17 @@ pub struct ResyncReport {
     pub regions_left: u64,
     /// Units of 64 KiB that were compared and made alike since the pool was opened.
     pub units_done: u64,
+}
+
+/// The memory that checksums are kept in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SumsReport {
+    /// Bytes of pages.
+    pub cached: u64,
+    /// Bytes of them that their home does not have yet.
+    pub dirty: u64,
+    /// Bytes that there may be.
+    pub limit: u64,
 }
 
 /// The last scrub, as of now.
@@ -176,6 +191,8 @@ pub struct DeviceCounters {
     pub repaired: u64,
     /// Reads that the pool's policy chose this device for.
     pub chosen: u64,
+    /// Blocks of its copies that were not what their checksums say.
+    pub checksum_errors: u64,
 }
 
 /// One chunk.
@@ -210,6 +227,8 @@ pub struct VolumeReport {
     pub size: u64,
     /// Class.
     pub class: VolumeClass,
+    /// What is written gets checksums, in a pool that has them.
+    pub checksum: bool,
     /// Bytes mapped (whole units) by type of chunk: data, metadata.
     pub mapped: [u64; 2],
     /// What clients asked of it.

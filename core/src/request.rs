@@ -15,6 +15,7 @@
 //! *batch*: neighbours among them merge into one device command. A caller that drains after each input gets no
 //! merging and no other difference.
 
+use crate::sums::{Checksum, PageName};
 use crate::units::{BufId, BufRange, ClientId, DeviceId, Instant, IoId, VolumeId};
 
 pub use crate::content::Content;
@@ -99,6 +100,13 @@ pub enum Input {
         /// Every byte is the same.
         equal: bool,
     },
+    /// The answer to [`PageWork::Verify`], [`PageWork::Unsummed`] and [`PageWork::Check`], given before the next drain ends.
+    Verified {
+        /// The tag of the question.
+        tag: u64,
+        /// One bit for each block, or sector, that is not right.
+        bad: u16,
+    },
     /// What the clock on the wall says now, for people to read; the engine adds what has passed since.
     Clock {
         /// Seconds since 1970.
@@ -126,6 +134,8 @@ pub enum Output {
         /// The other.
         b: BufRange,
     },
+    /// Checksums to make, to put in and to compare, at once and before the next output is carried out.
+    Page(PageWork),
     /// A request is answered; its buffer belongs to the host again.
     Reply(Reply),
     /// A control command is answered.
@@ -211,6 +221,84 @@ pub enum Copy {
     },
     /// The scratch buffer is not needed any more.
     Drop(BufId),
+}
+
+/// Names of memory for checksum pages are from here up to those of scratch buffers; they are dense.
+pub const PAGES_FIRST: u32 = 1 << 30;
+
+/// Work on memory that holds a page of checksums, which the core never sees; [`crate::sums`] has what to do with bytes. A
+/// page is memory like a scratch buffer of one block, and goes with [`Copy::Drop`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageWork {
+    /// Make a page of zeros under this name.
+    New(BufId),
+    /// Sum the blocks of `data` and put the sums in, from place `first` of the page on.
+    Sum {
+        /// With what.
+        kind: Checksum,
+        /// Whole blocks.
+        data: BufRange,
+        /// The page.
+        page: BufId,
+        /// Place of the first block's sum.
+        first: u16,
+    },
+    /// As `Sum`, for blocks that hold nothing but zeros.
+    SumZeros {
+        /// With what.
+        kind: Checksum,
+        /// The page.
+        page: BufId,
+        /// Place of the first block's sum.
+        first: u16,
+        /// How many blocks.
+        count: u16,
+    },
+    /// The page is about to be written.
+    Seal {
+        /// The page.
+        page: BufId,
+        /// Who it is.
+        name: PageName,
+    },
+    /// Which blocks of `data` are not what their sums say? A block without a sum is right. Answered at once, and exactly
+    /// once, by [`Input::Verified`].
+    Verify {
+        /// Comes back in the answer.
+        tag: u64,
+        /// With what.
+        kind: Checksum,
+        /// Whole blocks, sixteen at most.
+        data: BufRange,
+        /// The page.
+        page: BufId,
+        /// Place of the first block's sum.
+        first: u16,
+    },
+    /// Which of these blocks have no sum? Answered like `Verify`.
+    Unsummed {
+        /// Comes back in the answer.
+        tag: u64,
+        /// Of what kind sums are.
+        kind: Checksum,
+        /// The page.
+        page: BufId,
+        /// Place of the first block's sum.
+        first: u16,
+        /// How many blocks, sixteen at most.
+        count: u16,
+    },
+    /// A page was read: [`crate::sums::merge`], whose answer is that of [`Input::Verified`].
+    Check {
+        /// Comes back in the answer.
+        tag: u64,
+        /// The page.
+        page: BufId,
+        /// Another copy of it.
+        other: Option<BufId>,
+        /// Who it should be.
+        name: PageName,
+    },
 }
 
 /// A request is answered.
@@ -325,6 +413,42 @@ pub enum Event {
     NoSpace {
         /// The type.
         kind: crate::ChunkType,
+    },
+    /// A copy is not what its checksums say.
+    BadCopy {
+        /// The volume.
+        volume: VolumeId,
+        /// Its name.
+        name: alloc::string::String,
+        /// First byte within the volume.
+        offset: u64,
+        /// Bytes, whole blocks.
+        len: u64,
+        /// The device.
+        device: DeviceId,
+        /// First byte on it.
+        device_offset: u64,
+    },
+    /// No copy of these blocks is right any more: reads of them fail until they are written again.
+    BlocksLost {
+        /// The volume.
+        volume: VolumeId,
+        /// Its name.
+        name: alloc::string::String,
+        /// First byte within the volume.
+        offset: u64,
+        /// Bytes, whole blocks.
+        len: u64,
+    },
+    /// Sectors of a page of checksums are damaged on every copy: what they were about is not verified until it is written
+    /// again.
+    SumsLost {
+        /// The chunk that the page is about.
+        chunk: crate::units::ChunkId,
+        /// Which page of it.
+        page: u32,
+        /// How many sectors.
+        sectors: u32,
     },
     /// A scrub found copies that are not alike.
     ScrubDifference {

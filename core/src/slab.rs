@@ -44,6 +44,15 @@ impl<T> Slab<T> {
         self.places.iter().flatten()
     }
 
+    pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut T> {
+        self.places.get_mut(id as usize)?.as_mut()
+    }
+
+    /// Ids in use are below.
+    pub(crate) fn ids_end(&self) -> u32 {
+        self.places.len() as u32
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }

@@ -32,6 +32,11 @@ pub const VOLUME_MIN: u64 = BLOCK;
 /// Most volumes of a pool.
 pub const VOLUMES_MAX: usize = 65_536;
 
+/// The volume that holds the pages of checksums, in a pool that has them; clients' have higher ids.
+pub const INTERNAL: VolumeId = VolumeId(0);
+/// What it is called where names are told.
+pub const INTERNAL_NAME: &str = "checksums";
+
 /// Where one unit of a volume is.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Entry(u64);
@@ -433,12 +438,21 @@ pub struct Volume {
     pub size: u64,
     /// What its writes count as.
     pub class: VolumeClass,
+    /// What is written gets checksums, in a pool that has them.
+    pub checksum: bool,
     /// Where everything is.
     pub map: Map,
     /// Units mapped by type of chunk: data, metadata.
     pub mapped_units: [u64; 2],
     /// What clients asked of it, since open.
     pub counters: VolumeCounters,
+}
+
+impl Volume {
+    /// It is the pool's own and no client's.
+    pub fn is_internal(&self) -> bool {
+        self.id == INTERNAL
+    }
 }
 
 #[cfg(test)]

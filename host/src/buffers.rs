@@ -33,6 +33,8 @@ use crate::aligned::{AlignedBox, BUFFER_MAX};
 pub const SLAB_MAX: usize = 1 << 20;
 /// Address space that large buffers may reserve, in multiples of the limit. Costs nothing, yet must end somewhere.
 const RESERVE_FACTOR: usize = 64;
+/// Ids from here up to those of scratch blocks belong to the engine's pages of checksums.
+pub const PAGES_FIRST: u32 = braid_core::request::PAGES_FIRST;
 /// Ids from here to the top belong to the engine's scratch blocks.
 pub const SCRATCH_FIRST: u32 = 1 << 31;
 /// Alignment and granularity of everything.
@@ -193,6 +195,15 @@ struct Buffer {
     home: Home,
 }
 
+/// A page's memory, and that of its copies while it is loaded or written.
+const PAGE_COPIES: usize = 4;
+
+/// Copy and place of a page of checksums; None for other memory.
+fn page_place(id: BufId) -> Option<(usize, usize)> {
+    let within = id.0.checked_sub(PAGES_FIRST).filter(|_| id.0 < SCRATCH_FIRST)?;
+    Some(((within >> 28) as usize, (within & ((1 << 28) - 1)) as usize))
+}
+
 /// See the module.
 pub struct Buffers {
     arena: Arena,
@@ -200,6 +211,8 @@ pub struct Buffers {
     table: Vec<Option<Buffer>>,
     vacant: Vec<u32>,
     scratch: HashMap<u32, Buffer>,
+    /// Pages of checksums, by the lower bits of their ids: bounded by the engine, and not counted here.
+    pages: [Vec<Option<Buffer>>; PAGE_COPIES],
     /// Who may exceed the limit.
     pass: Option<BufId>,
     limit: usize,
@@ -220,6 +233,7 @@ impl Buffers {
             table: Vec::new(),
             vacant: Vec::new(),
             scratch: HashMap::new(),
+            pages: Default::default(),
             pass: None,
             limit,
             used: 0,
@@ -271,7 +285,7 @@ impl Buffers {
             return BufId(index);
         }
         let index = self.table.len() as u32;
-        assert!(index < SCRATCH_FIRST, "two thousand million buffers are in use");
+        assert!(index < PAGES_FIRST, "one thousand million buffers are in use");
         self.table.push(Some(buffer));
         BufId(index)
     }
@@ -323,6 +337,30 @@ impl Buffers {
         assert!(old.is_none(), "scratch {id} exists already");
     }
 
+    /// A page of zeros for checksums under the engine's own name for it.
+    pub fn insert_page(&mut self, id: BufId) {
+        let (copy, slot) = page_place(id).expect("pages have names of their own");
+        let memory = AlignedBox::zeroed(PAGE);
+        let buffer = Buffer { base: memory.base, len: PAGE, counted: 0, home: Home::Heap(memory) };
+        let pages = &mut self.pages[copy];
+        if pages.len() <= slot {
+            pages.resize_with(slot + 1, || None);
+        }
+        assert!(pages[slot].replace(buffer).is_none(), "page {id} exists already");
+    }
+
+    /// The bytes of a page of checksums, with whatever else is asked of other memory meanwhile.
+    pub fn page_mut(&mut self, id: BufId) -> Option<&mut [u8; PAGE]> {
+        page_place(id)?;
+        self.bytes_mut(id).first_chunk_mut()
+    }
+
+    /// The bytes of a range; None when it does not lie within the buffer.
+    pub fn range(&self, range: BufRange) -> Option<&[u8]> {
+        let (from, len) = (range.offset as usize, range.len as usize);
+        self.bytes(range.buf).get(from..from.checked_add(len)?)
+    }
+
     /// Takes over memory that somebody else filled. Its length is used as it is.
     pub fn adopt(&mut self, memory: AlignedBox) -> BufId {
         let (base, len, counted) = (memory.base, memory.len, memory.cap);
@@ -353,6 +391,8 @@ impl Buffers {
     fn remove(&mut self, id: BufId) -> Option<Buffer> {
         let buffer = if id.0 >= SCRATCH_FIRST {
             self.scratch.remove(&id.0)?
+        } else if let Some((copy, slot)) = page_place(id) {
+            self.pages[copy].get_mut(slot)?.take()?
         } else {
             let buffer = self.table.get_mut(id.index())?.take()?;
             self.vacant.push(id.0);
@@ -366,11 +406,19 @@ impl Buffers {
     }
 
     fn get(&self, id: BufId) -> Option<&Buffer> {
-        if id.0 >= SCRATCH_FIRST { self.scratch.get(&id.0) } else { self.table.get(id.index())?.as_ref() }
+        match page_place(id) {
+            None if id.0 >= SCRATCH_FIRST => self.scratch.get(&id.0),
+            None => self.table.get(id.index())?.as_ref(),
+            Some((copy, slot)) => self.pages[copy].get(slot)?.as_ref(),
+        }
     }
 
     fn get_mut(&mut self, id: BufId) -> Option<&mut Buffer> {
-        if id.0 >= SCRATCH_FIRST { self.scratch.get_mut(&id.0) } else { self.table.get_mut(id.index())?.as_mut() }
+        match page_place(id) {
+            None if id.0 >= SCRATCH_FIRST => self.scratch.get_mut(&id.0),
+            None => self.table.get_mut(id.index())?.as_mut(),
+            Some((copy, slot)) => self.pages[copy].get_mut(slot)?.as_mut(),
+        }
     }
 
     /// The memory. Only between alloc/complete and submit: nobody touches a buffer that a device is working on.

@@ -3,6 +3,7 @@
 pub mod aligned;
 pub mod backend;
 pub mod buffers;
+pub mod checksum;
 pub mod control;
 pub mod daemon;
 #[cfg(feature = "fuse")]

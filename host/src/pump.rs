@@ -26,6 +26,7 @@ mod load;
 mod members;
 mod memory;
 mod open;
+mod page;
 mod stop;
 
 pub use door::{Noted, Taken};
@@ -207,6 +208,11 @@ impl Pump {
                 Output::Compare { tag, a, b } => {
                     let equal = self.buffers.equal(a, b).expect("the engine names buffers that it was given");
                     self.engine.handle(now, Input::Compared { tag, equal });
+                }
+                Output::Page(work) => {
+                    if let Some(answer) = self.page_work(work) {
+                        self.engine.handle(now, answer);
+                    }
                 }
                 Output::Reply(reply) => self.reply(reply),
                 Output::Done { tag, result } => {

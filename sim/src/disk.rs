@@ -34,6 +34,11 @@ pub(crate) enum Block {
 /// What stands where nobody wrote.
 pub(crate) const ZERO: Block = Block::Stamps([0; SECTORS]);
 
+/// What bytes that are no stamp look like: the same for the same, and nothing that a client writes.
+fn rubbish(words: impl Iterator<Item = u64>) -> u64 {
+    words.fold(0, |sum, word| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)) | 1 << 63
+}
+
 impl Block {
     /// One sector as payload; of a record, a stamp that nobody writes.
     pub(crate) fn stamp(&self, i: usize) -> u64 {
@@ -43,7 +48,8 @@ impl Block {
                 let sector = &bytes[i * SECTOR as usize..][..SECTOR as usize];
                 let (words, _) = sector.as_chunks::<8>();
                 let first = u64::from_le_bytes(words[0]);
-                if words.iter().all(|w| u64::from_le_bytes(*w) == first) { first } else { u64::MAX }
+                let words = words.iter().map(|w| u64::from_le_bytes(*w));
+                if words.clone().all(|w| w == first) { first } else { rubbish(words) }
             }
         }
     }
@@ -275,6 +281,16 @@ impl Disk {
     /// Whether all of the range can be read.
     pub fn is_readable(&self, offset: u64, len: u64) -> bool {
         self.unreadable.range(offset / BLOCK..(offset + len).div_ceil(BLOCK)).next().is_none()
+    }
+
+    /// One bit changes in some of the blocks of a range, so many in a thousand; which blocks those are.
+    pub fn flip(&mut self, from: u64, to: u64, per_mille: u64, rng: &mut Rng) -> Vec<u64> {
+        let there: Vec<u64> = self.blocks.range(from / BLOCK..to / BLOCK).map(|(&at, _)| at).collect();
+        let hit: Vec<u64> = there.into_iter().filter(|_| rng.below(1000) < per_mille).collect();
+        for &at in &hit {
+            self.corrupt(at * BLOCK + rng.below(BLOCK), 1 << rng.below(8));
+        }
+        hit
     }
 
     /// Damages one byte of what stands there.

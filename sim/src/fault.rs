@@ -5,14 +5,16 @@
 //! | `Error` | fails, some of them, for a while | some sectors of a failed write, or none, or all |
 //! | `Torn` | a write fails | some of its sectors |
 //! | `Latent` | reads of the range fail until it is written again | as it was |
+//! | `Flipped` | succeeds | one bit of some blocks is another, once |
 //! | `Misdirected` | a write succeeds | its content elsewhere on the device, nothing at its own place |
 //! | `Slow` | takes so many times longer | as it was |
 //! | `Stuck` | is not answered before the end: then late, with an error, or never | as it was |
 //! | `Absent` | fails from a moment on | as it was |
 //! | `Pulled` | as absent; an opening of the pool after its return finds it again | the write cache is lost |
 //!
-//! A misdirected write is not noticed until somebody reads or scrubs: content carries no checksum yet. The
-//! [oracle](crate::oracle) is told which sectors it spoilt and lets them be wrong until they are written again.
+//! A misdirected write, or a bit that changes, is not noticed until somebody reads or scrubs. Where content has no checksums,
+//! or they cannot be relied on since a run ended unclean, the [oracle](crate::oracle) is told which sectors were spoilt and
+//! lets them be wrong until they are written again.
 //!
 //! Left out: wrong data on the bus, a device that reports another size, misdirected reads, firmware that lies about
 //! flushes.
@@ -81,6 +83,17 @@ pub enum Trouble {
         /// End.
         to: u64,
     },
+    /// In some of what stands in a range a bit changes, and nobody is told.
+    Flipped {
+        /// In ns.
+        since: u64,
+        /// First byte.
+        from: u64,
+        /// End.
+        to: u64,
+        /// How many blocks in a thousand.
+        per_mille: u64,
+    },
     /// Writes land elsewhere.
     Misdirected {
         /// How many in a hundred.
@@ -130,7 +143,7 @@ impl Trouble {
     pub fn later(mut self, ns: u64) -> Trouble {
         match &mut self {
             Trouble::Error { .. } | Trouble::Torn { .. } | Trouble::Misdirected { .. } => {}
-            Trouble::Latent { since, .. } => *since += ns,
+            Trouble::Latent { since, .. } | Trouble::Flipped { since, .. } => *since += ns,
             Trouble::Absent { since } => *since += ns,
             Trouble::Pulled { since, until }
             | Trouble::Stuck { since, until, .. }

@@ -20,6 +20,7 @@ pub mod disk;
 pub mod fault;
 pub mod lab;
 pub mod oracle;
+pub(crate) mod pages;
 pub mod rng;
 pub mod sabotage;
 pub mod scale;

@@ -29,6 +29,7 @@ use crate::crash::tape::Tape;
 use crate::disk::{Content, Disk};
 use crate::fault::{Faults, Strike};
 use crate::oracle::Oracle;
+use crate::pages::Pages;
 use crate::rng::Rng;
 use crate::sabotage::Sabotage;
 use crate::watch::{Sent, Watch};
@@ -113,6 +114,8 @@ pub struct World {
     idle_ticks: u32,
     buffers: BTreeMap<u32, Vec<u64>>,
     scratch: BTreeSet<u32>,
+    /// Pages of checksums.
+    pages: Pages,
     asked: BTreeMap<u64, Asked>,
     next_tag: u64,
     wake: Option<u64>,
@@ -164,6 +167,7 @@ impl World {
             idle_ticks: 0,
             buffers: BTreeMap::new(),
             scratch: BTreeSet::new(),
+            pages: Pages::default(),
             asked: BTreeMap::new(),
             next_tag: 1,
             wake: None,

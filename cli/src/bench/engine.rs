@@ -8,7 +8,7 @@ use braid_core::control::{Command, Done, VolumeClass};
 use braid_core::meta::assembly::{Assembly, Step};
 use braid_core::meta::format;
 use braid_core::meta::superblock::Superblock;
-use braid_core::request::{Content, Input, NO_BUF, Op, Output, Reply, Request};
+use braid_core::request::{Content, Input, NO_BUF, Op, Output, PageWork, Reply, Request};
 use braid_core::units::{BLOCK, BufId, ClientId, GIB, Instant, MIB, Uuid, VolumeId};
 use braid_core::{Engine, Profile};
 use braid_host::control::api::ApiError;
@@ -177,6 +177,13 @@ impl Bare {
                 Output::Idle { .. } => return told,
                 done @ Output::Done { .. } => told.push(done),
                 Output::Reply(_) | Output::Copy(_) | Output::Event(_) => {}
+                // What is read is right.
+                Output::Page(
+                    PageWork::Verify { tag, .. } | PageWork::Unsummed { tag, .. } | PageWork::Check { tag, .. },
+                ) => {
+                    self.put(Input::Verified { tag, bad: 0 });
+                }
+                Output::Page(_) => {}
                 // Nothing is scrubbed here.
                 Output::Compare { .. } => {}
             }

@@ -33,7 +33,7 @@ pub(super) fn run(quick: bool, dir: &Path) -> Result<Vec<Row>, ApiError> {
                 if raw_turn {
                     raw.push(bare(&path, &places, dice, write, time)?);
                 } else {
-                    ours.push(pooled(&pump, volume, dice, write, time)?);
+                    ours.push(pooled(&pump, Timed { write, ..Timed::reads(volume, dice, time) })?);
                 }
                 Ok(())
             };
@@ -57,11 +57,12 @@ fn places(pool: &braid_core::pool::Pool, volume: VolumeId) -> Vec<u64> {
     (0..VOLUME).step_by(BLOCK as usize).filter_map(place).collect()
 }
 
-struct Timed {
+/// Requests of 4 KiB at random places, for some time.
+pub(super) struct Timed {
     volume: VolumeId,
     dice: Dice,
     write: bool,
-    until: Instant,
+    time: Duration,
     began: Instant,
     ended: Instant,
     done: u64,
@@ -69,9 +70,20 @@ struct Timed {
     failed: bool,
 }
 
+impl Timed {
+    pub(super) fn reads(volume: VolumeId, dice: Dice, time: Duration) -> Timed {
+        let (began, ended) = (Instant::now(), Instant::now());
+        Timed { volume, dice, write: false, time, began, ended, done: 0, in_flight: 0, failed: false }
+    }
+
+    fn is_over(&self) -> bool {
+        self.ended - self.began >= self.time
+    }
+}
+
 impl Load for Timed {
     fn next(&mut self, tag: u64) -> Option<Request> {
-        if self.done > 0 && self.ended >= self.until {
+        if self.done > 0 && self.is_over() {
             return None;
         }
         self.in_flight += 1;
@@ -93,23 +105,17 @@ impl Load for Timed {
         self.done += 1;
         self.in_flight -= 1;
         self.ended = Instant::now();
-        self.ended < self.until
+        !self.is_over()
     }
     fn depth(&self) -> usize {
         DEPTH
     }
 }
 
-fn pooled(
-    pump: &braid_host::pump::PumpHandle,
-    volume: VolumeId,
-    dice: Dice,
-    write: bool,
-    time: Duration,
-) -> Result<f64, ApiError> {
+/// Requests a second of a load on a pool.
+pub(super) fn pooled(pump: &braid_host::pump::PumpHandle, load: Timed) -> Result<f64, ApiError> {
     let began = Instant::now();
-    let (until, ended) = (began + time, began);
-    let load = Timed { volume, dice, write, until, began, ended, done: 0, in_flight: 0, failed: false };
+    let load = Timed { began, ended: began, ..load };
     let any: Box<dyn std::any::Any> = pump.load(Box::new(load)).map_err(|e| failed(e.message))?.into_any();
     let load = any.downcast::<Timed>().map_err(|_| failed("another load came back"))?;
     if load.failed {

@@ -70,7 +70,10 @@ fn cases() -> Vec<(&'static str, Shape)> {
     ]
 }
 
-struct Server {
+/// Random reads of 4 KiB, 32 at once.
+pub(super) const RANDOM_READS: Shape = Shape { write: false, len: 4096, depth: 32, sequential: false, batched: true };
+
+pub(super) struct Server {
     name: String,
     child: Child,
     socket: PathBuf,
@@ -87,7 +90,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    fn start(name: &str, line: &str, export: &str, socket: PathBuf) -> Result<Option<Server>, ApiError> {
+    pub(super) fn start(name: &str, line: &str, export: &str, socket: PathBuf) -> Result<Option<Server>, ApiError> {
         let mut words = line.split_whitespace();
         let program = words.next().unwrap_or_default();
         let mut command = Command::new(program);
@@ -188,7 +191,7 @@ fn in_turns(
     Ok(results.iter().map(|all| [0, 1, 2].map(|i| median(&all[i]))).collect())
 }
 
-fn compare(
+pub(super) fn compare(
     servers: &mut [Server],
     case: &str,
     group: f64,

@@ -6,6 +6,7 @@ use crate::commands::Outcome;
 use braid_core::control::{Command, Done, VolumeClass};
 use braid_core::meta::format::{NewDevice, NewPool};
 use braid_core::request::{Content, NO_BUF, Op, Reply, Request};
+use braid_core::sums::Checksum;
 use braid_core::units::{ClientId, DeviceId, MIB, Uuid, VolumeId};
 use braid_core::{DeviceClass, Profile};
 use braid_host::backend::{DiskSpec, OpenOptions, open};
@@ -40,8 +41,18 @@ pub(super) fn new_pool(sizes: &[u64], data: Profile) -> NewPool {
     }
 }
 
-/// A new pool on these disks, with a volume of `size` bytes.
+/// A new pool on these disks without checksums, with a volume of `size` bytes.
 pub(super) fn start(disks: &[String], data: Profile, size: u64) -> Result<(PumpHandle, VolumeId), ApiError> {
+    start_with(disks, data, size, Checksum::None)
+}
+
+/// As [`start`], with checksums.
+pub(super) fn start_with(
+    disks: &[String],
+    data: Profile,
+    size: u64,
+    checksum: Checksum,
+) -> Result<(PumpHandle, VolumeId), ApiError> {
     let (mut opened, mut sizes) = (Vec::new(), Vec::new());
     for (i, text) in disks.iter().enumerate() {
         let spec = DiskSpec::parse(text).map_err(failed)?;
@@ -59,7 +70,9 @@ pub(super) fn start(disks: &[String], data: Profile, size: u64) -> Result<(PumpH
         flight: None,
         on_event: Box::new(|_| ()),
     };
-    let pump = PumpHandle::start(options, opened, Setup::Create(new_pool(&sizes, data))).map_err(failed)?;
+    let mut new = new_pool(&sizes, data);
+    new.properties.push(("checksum".into(), checksum.name().into()));
+    let pump = PumpHandle::start(options, opened, Setup::Create(new)).map_err(failed)?;
     let create = Command::CreateVolume { name: "v".into(), size, class: VolumeClass::Auto };
     match pump.control(create) {
         Ok(Done::Volume(volume)) => Ok((pump, volume)),
@@ -129,7 +142,8 @@ impl Exports for One {
 
 /// Serves until its standard input ends; so it never outlives the one who started it.
 pub(super) fn serve(args: &ServeArgs) -> Outcome {
-    let (pump, volume) = start(&args.disk, Profile::Single, args.size)?;
+    let checksum = Checksum::parse(&args.checksum).ok_or_else(|| failed("checksum is none, crc32c or xxh3"))?;
+    let (pump, volume) = start_with(&args.disk, Profile::Single, args.size, checksum)?;
     let pump = Arc::new(pump);
     let info = ExportInfo {
         name: "v".into(),

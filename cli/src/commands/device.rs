@@ -67,7 +67,7 @@ fn stats(context: &Context, args: StatsArgs) -> Outcome {
 }
 
 fn no_errors(d: &DeviceStatus) -> bool {
-    d.read_errors == 0 && d.write_errors == 0
+    d.read_errors == 0 && d.write_errors == 0 && d.checksum_errors == 0
 }
 
 fn scan(context: &Context, args: ScanArgs) -> Outcome {

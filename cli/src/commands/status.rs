@@ -52,7 +52,7 @@ fn healthy(pool: &PoolStatus) -> bool {
 }
 
 fn errors(device: &DeviceStatus) -> u64 {
-    device.read_errors.saturating_add(device.write_errors)
+    device.read_errors.saturating_add(device.write_errors).saturating_add(device.checksum_errors)
 }
 
 /// One line and the exit codes of monitoring plug-ins; what cannot be told is said on standard output too.
@@ -137,6 +137,11 @@ fn show(pool: &PoolStatus, verbose: bool, flags: &ListFlags) -> Result<String, A
         pool.chunks,
         pool.volumes
     );
+    if !matches!(pool.checksum.as_str(), "" | "none") {
+        let ChecksumCache { used_bytes, limit_bytes, .. } = pool.checksum_cache;
+        let (used, limit) = (size::long(used_bytes), size::long(limit_bytes));
+        let _ = writeln!(out, "  sums: {}, {used} of at most {limit} in memory", printable(&pool.checksum));
+    }
     for spill in &pool.spilled {
         let text =
             format!("{} of {} chunks stand on a tier that is not preferred", size::long(spill.bytes), spill.kind);
@@ -166,14 +171,29 @@ fn show(pool: &PoolStatus, verbose: bool, flags: &ListFlags) -> Result<String, A
     let bad: u64 = pool.devices.iter().map(errors).sum();
     let _ = match (pool.state, bad) {
         (PoolState::Unavailable, _) => writeln!(out, "\nerrors: some content cannot be read"),
+        _ if !pool.lost.is_empty() => writeln!(out, "\nerrors: {}", lost(pool, verbose)),
         (_, 0) => writeln!(out, "\nerrors: none"),
         (_, n) => writeln!(out, "\nerrors: {n}, no data lost"),
     };
     Ok(out)
 }
 
+/// What no copy holds any more: how much, and with `-v` where.
+fn lost(pool: &PoolStatus, verbose: bool) -> String {
+    let bytes: u64 = pool.lost.iter().map(|range| range.bytes).sum();
+    let mut text = format!("{} have no good copy left", size::long(bytes));
+    if !verbose {
+        return text + "; list them with -v";
+    }
+    for LostRange { volume, offset, bytes } in &pool.lost {
+        let place = format!("{}/{volume}", pool.name);
+        let _ = write!(text, "\n        {} at byte {offset}: {}", printable(&place), size::long(*bytes));
+    }
+    text
+}
+
 /// Columns under the sentences, where the pool is said above.
-const REPORT: &[&str] = &["id", "name", "class", "state", "size", "alloc", "read", "write", "slow", "note"];
+const REPORT: &[&str] = &["id", "name", "class", "state", "size", "alloc", "read", "write", "cksum", "slow", "note"];
 
 pub(crate) const DEVICES: &[Column<DeviceStatus>] = &[
     shown("pool", |d| Cell::text(&d.pool)),
@@ -185,6 +205,7 @@ pub(crate) const DEVICES: &[Column<DeviceStatus>] = &[
     shown("alloc", |d| Cell::Bytes(d.allocated_bytes)),
     shown("read", |d| Cell::Number(d.read_errors)),
     shown("write", |d| Cell::Number(d.write_errors)),
+    shown("cksum", |d| Cell::Number(d.checksum_errors)),
     shown("slow", |d| Cell::Number(d.slow_ios)),
     extra("repaired", |d| Cell::Number(d.repaired)),
     shown("note", |d| Cell::maybe(&d.note)),

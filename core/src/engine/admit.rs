@@ -1,6 +1,6 @@
 //! A request at the door: admitted or refused on its way in, answered and counted on its way out.
 
-use super::{Active, Engine, Phase, Waiter, data, mend, moving};
+use super::{Active, Engine, Phase, Waiter, data, mend, moving, sums};
 use crate::request::{Copy, NO_BUF, Op, Output, Reply, Request, RequestError};
 use crate::units::VolumeId;
 
@@ -55,7 +55,7 @@ impl Engine {
 
     /// The client's mistakes are answered here; behind it they would be ours.
     fn admit(&mut self, request: &Request) -> Result<(), RequestError> {
-        let volume = self.pool.volume(request.volume).ok_or(RequestError::NoVolume)?;
+        let volume = self.pool.volume(request.volume).filter(|v| !v.is_internal()).ok_or(RequestError::NoVolume)?;
         let end = request.offset.checked_add(request.len).ok_or(RequestError::OutOfRange)?;
         if end > volume.size {
             return Err(RequestError::OutOfRange);
@@ -115,6 +115,10 @@ impl Engine {
             }
             if next >= moving::TOKENS {
                 self.move_granted(next);
+                continue;
+            }
+            if next >= sums::PAGE_TOKENS {
+                self.write_page(next & !sums::PAGE_TOKENS);
                 continue;
             }
             self.counters.parked.add(self.now.since(self.requests[next].waits_since));

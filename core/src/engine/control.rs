@@ -44,7 +44,7 @@ impl Engine {
             Command::CreateVolume { name, size, class } => self.create_volume(name, size, class),
             Command::ResizeVolume { volume, size } => {
                 let v = self.volume(volume)?;
-                let (name, class, old) = (v.name.clone(), v.class, v.size);
+                let (name, class, old, checksum) = (v.name.clone(), v.class, v.size, v.checksum);
                 check_size(size)?;
                 if size < old {
                     let text = format!(
@@ -53,22 +53,23 @@ impl Engine {
                     );
                     return Err(ControlError::new(ErrorKind::Refused, text));
                 }
-                self.change(size != old, Record::Volume { id: volume, name, size, class })
+                self.change(size != old, Record::Volume { id: volume, name, size, class, checksum })
             }
             Command::RenameVolume { volume, name } => {
                 let v = self.volume(volume)?;
-                let (old, size, class) = (v.name.clone(), v.size, v.class);
+                let (old, size, class, checksum) = (v.name.clone(), v.size, v.class, v.checksum);
                 if old != name {
                     self.check_new_name(&name)?;
                 }
-                self.change(old != name, Record::Volume { id: volume, name, size, class })
+                self.change(old != name, Record::Volume { id: volume, name, size, class, checksum })
             }
             Command::SetVolumeClass { volume, class } => {
                 self.check_parity(class)?;
                 let v = self.volume(volume)?;
-                let (name, size, old) = (v.name.clone(), v.size, v.class);
-                self.change(old != class, Record::Volume { id: volume, name, size, class })
+                let (name, size, old, checksum) = (v.name.clone(), v.size, v.class, v.checksum);
+                self.change(old != class, Record::Volume { id: volume, name, size, class, checksum })
             }
+            Command::SetVolumeChecksum { volume, on } => self.set_volume_checksum(volume, on),
             Command::DestroyVolume { volume } => {
                 let map = &self.volume(volume)?.map;
                 let entries: Vec<_> = map.entries().map(|(_, e)| e).collect();
@@ -80,11 +81,16 @@ impl Engine {
                 self.forget_marks(volume);
                 self.forget_doubts(volume);
                 self.forget_stale(volume);
+                self.forget_lost(volume, 0, VOLUME_MAX);
                 Ok(outcome)
             }
             Command::Set { name, value } => {
                 let mut next = self.pool.properties.clone();
                 let note = next.set(&name, &value)?;
+                if next.checksum != self.pool.properties.checksum {
+                    let text = "checksum is chosen when a pool is made: braid create -o checksum=...; make another pool and copy";
+                    return Err(ControlError::new(ErrorKind::Refused, text));
+                }
                 next.check_queues(self.pool.devices())?;
                 let stored = next.get(&name).unwrap_or_default();
                 let changed = self.pool.properties != next;
@@ -129,7 +135,7 @@ impl Engine {
     fn volume(&self, id: VolumeId) -> Result<&Volume, ControlError> {
         let missing =
             || ControlError::new(ErrorKind::NotFound, format!("pool {:?} has no volume {id}", self.pool.name));
-        self.pool.volume(id).ok_or_else(missing)
+        self.pool.volume(id).filter(|v| !v.is_internal()).ok_or_else(missing)
     }
 
     fn create_volume(&mut self, name: String, size: u64, class: VolumeClass) -> Outcome {
@@ -151,8 +157,22 @@ impl Engine {
             return Err(ControlError::new(ErrorKind::NoSpace, text));
         }
         self.take_page_room(1);
-        let (_, due) = self.change(true, Record::Volume { id, name, size, class })?;
+        let (_, due) = self.change(true, Record::Volume { id, name, size, class, checksum: true })?;
         Ok((Done::Volume(id), due))
+    }
+
+    /// From now on without, or with them while nothing is written yet: what has no sums cannot be verified, and old ones
+    /// would be about something else.
+    fn set_volume_checksum(&mut self, id: VolumeId, on: bool) -> Outcome {
+        let v = self.volume(id)?;
+        let (name, size, class, old) = (v.name.clone(), v.size, v.class, v.checksum);
+        if on && !old && v.mapped_units != [0; 2] {
+            let text = format!(
+                "volume {name:?} holds content that was written without checksums; make a volume with them and copy"
+            );
+            return Err(ControlError::new(ErrorKind::Refused, text));
+        }
+        self.change(old != on, Record::Volume { id, name, size, class, checksum: on })
     }
 
     fn check_new_name(&self, name: &str) -> Result<(), ControlError> {
@@ -280,11 +300,13 @@ impl Engine {
             volumes: self
                 .pool
                 .volumes()
+                .filter(|v| !v.is_internal())
                 .map(|v| VolumeReport {
                     id: v.id,
                     name: v.name.to_string(),
                     size: v.size,
                     class: v.class,
+                    checksum: v.checksum,
                     mapped: v.mapped_units.map(|units| units * UNIT),
                     io: v.counters,
                 })
@@ -300,6 +322,8 @@ impl Engine {
             job: self.job_report(),
             resync: self.resync_report(),
             suspended: self.is_suspended(),
+            lost: self.lost_blocks(),
+            sums: self.sums_report(),
         }
     }
 

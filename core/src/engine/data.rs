@@ -31,7 +31,7 @@ pub(super) fn envelope(request: &Request) -> (u64, u64) {
 }
 
 /// The whole blocks within a request: empty when it covers none.
-fn interior(request: &Request) -> (u64, u64) {
+pub(super) fn interior(request: &Request) -> (u64, u64) {
     let start = round_up(request.offset, BLOCK);
     (start, round_down(request.offset + request.len, BLOCK).max(start))
 }
@@ -95,6 +95,10 @@ impl Engine {
             let piece = slice(c.profile, c.columns.len(), offset + done, u64::from(buf.len) - done);
             self.counters.translations += 1;
             let volume = self.requests[id].request.volume;
+            if self.is_summed(volume) {
+                self.fetch_sums(chunk, offset + done, piece.len);
+            }
+            let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
             let tried = self.barred(volume, at, &c.columns[piece.first..piece.first + piece.copies]) << BARRED;
             let set = CopySet { chunk, first: piece.first as u16, copy: 0, tried, offset: piece.offset };
             let buf = range(buf.buf, u64::from(buf.offset) + done, piece.len);
@@ -106,7 +110,7 @@ impl Engine {
     }
 
     /// Lets the policy choose among the copies not tried yet; false when there is none.
-    fn read_copy(&mut self, id: u32, owner: Owner, mut set: CopySet, buf: BufRange) -> bool {
+    pub(super) fn read_copy(&mut self, id: u32, owner: Owner, mut set: CopySet, buf: BufRange) -> bool {
         let only_first = self.is_without_mends();
         let Engine { pool, selector, views, .. } = self;
         let chunk = pool.chunk(set.chunk).expect("maps refer to chunks that exist");
@@ -142,9 +146,11 @@ impl Engine {
             device.counters.chosen += 1;
         }
         self.requests[id].pending += 1;
+        let Request { volume, no_merge, .. } = self.requests[id].request;
+        let summed = self.is_summed(volume);
         let (offset, len) = (column.offset + set.offset, u64::from(buf.len));
         let io = Io::new(owner, DeviceOp::Read, column.device, offset, len, self.now);
-        self.issue(Io { buf, set, kind, no_merge: self.requests[id].request.no_merge, ..io });
+        self.issue(Io { buf, set, kind, no_merge, summed, ..io });
         true
     }
 
@@ -157,7 +163,11 @@ impl Engine {
     pub(super) fn read_elsewhere(&mut self, id: u32, io: Io) {
         self.counters.retries += 1;
         let Io { owner, set, buf, .. } = io;
-        if !self.read_copy(id, owner, set, buf) {
+        if self.read_copy(id, owner, set, buf) {
+            // Another copy is on its way.
+        } else if io.summed {
+            self.read_by_mend(id, owner, buf);
+        } else {
             let len = u64::from(buf.len);
             let half = round_up(len / 2, BLOCK);
             let (tried, barred) = (set.tried & !ALL_BARRED, set.tried & ALL_BARRED);
@@ -241,7 +251,8 @@ impl Engine {
             (Phase::Data, Op::Read) => self.reply(id),
             (Phase::Edges, _) if error.is_some() => self.reply(id),
             (Phase::Edges, _) => self.start_data(id),
-            (Phase::Data, _) => self.data_done(id),
+            (Phase::Data, _) => self.copies_done(id),
+            (Phase::Sums, _) => self.data_done(id),
             (phase, op) => unreachable!("{op:?} waits for no I/O in phase {phase:?}"),
         }
     }
@@ -309,7 +320,7 @@ impl Engine {
 
     fn finish_start(&mut self, id: u32) {
         if self.requests[id].pending == 0 {
-            self.data_done(id);
+            self.copies_done(id);
         }
     }
 
@@ -338,6 +349,7 @@ impl Engine {
             None => DeviceOp::WriteZeroes,
         };
         self.requests[id].forced = op == DeviceOp::Write { fua: true };
+        self.fetch_pages(request.volume, start, end);
         let mut at = start;
         while at < end {
             let head = self.entry(request.volume, at / UNIT);
@@ -488,9 +500,18 @@ impl Engine {
         spared
     }
 
+    /// All copies are back: sums follow where they are kept.
+    fn copies_done(&mut self, id: u32) {
+        self.judge_missed(id);
+        let Active { request, error, .. } = &self.requests[id];
+        match error.is_none() && self.is_summed(request.volume) {
+            true => self.sum_change(id),
+            false => self.data_done(id),
+        }
+    }
+
     /// The data is where it belongs: the map follows, then the log, then the answer.
     fn data_done(&mut self, id: u32) {
-        self.judge_missed(id);
         self.judge_absent(id);
         if self.commit.is_dead() {
             // The maps in memory may know more than the log ever will: no change is safe on top of them.
@@ -526,6 +547,10 @@ impl Engine {
                 change = self.unmap(id, request.volume, start, end);
             }
             Op::Read | Op::Flush => unreachable!("{:?} changes nothing", request.op),
+        }
+        if !failed {
+            let (start, end) = if request.op == Op::Discard { interior(&request) } else { envelope(&request) };
+            self.forget_lost(request.volume, start, end);
         }
         let active = &mut self.requests[id];
         (active.phase, active.waits_since) = (Phase::Commit, self.now);

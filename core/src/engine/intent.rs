@@ -9,9 +9,12 @@
 //!         a checkpoint whose image leaves it out: idle when the image is taken, flushed before the image counts
 //! ```
 //!
-//! * Only writes over blocks that have their bit count. A first write needs no mark: until its record is in the log nobody
-//!   sees it, and the record comes after the data. A block that was discarded is as good as written until its discard is
-//!   stable.
+//! * Only writes over blocks that have their bit count. A first write needs no record of a mark: until the record of its
+//!   place is in the log nobody sees it, and that comes after the data. A block that was discarded is as good as written until
+//!   its discard is stable.
+//! * Where content is summed, the sum of a first write may reach its home later than the record of its place. So its region is
+//!   marked as well, but that costs nothing: the opening takes the record of a place for a mark, and the image has the
+//!   mark itself.
 //! * Marks go to the log with the group that is next, forced. A mark counts at an opening wherever its block is found, also
 //!   behind a gap: it says "may differ", which is true of everything. So it needs no flush of what is before it.
 //! * A writer who goes on where a marked region ends gets [`AHEAD`] regions at once, and later ones before it needs them:
@@ -67,6 +70,16 @@ struct Mark {
     last: Instant,
     /// Marked ahead, and not written yet.
     is_ahead: bool,
+    /// There is a record of it: blocks may be written over.
+    is_logged: bool,
+    /// What is written there has its sums among what was put into pages up to this.
+    sums_at: u64,
+}
+
+impl Mark {
+    fn new(lsn: Lsn, last: Instant) -> Mark {
+        Mark { lsn, writing: 0, last, is_ahead: false, is_logged: true, sums_at: 0 }
+    }
 }
 
 impl Intent {
@@ -94,14 +107,15 @@ impl Engine {
 
     /// Marks what a change is about to write over; false when it has to wait, and then it is taken care of.
     pub(super) fn intend(&mut self, id: u32) -> bool {
-        if self.intent.is_off || !self.pool.has_copies() {
+        let volume = self.requests[id].request.volume;
+        let is_summed = self.is_summed(volume);
+        if self.intent.is_off || !is_summed && !self.pool.has_copies() {
             return true;
         }
         let parts = written_parts(&self.requests[id]);
-        let volume = self.requests[id].request.volume;
         if !self.requests[id].intends {
             let writes_over = parts.iter().any(|&(start, end)| self.writes_over(volume, start, end));
-            if !writes_over {
+            if !writes_over && !is_summed {
                 return true;
             }
             let is_new = |r: &Region| !self.intent.marks.contains_key(r);
@@ -110,13 +124,15 @@ impl Engine {
                 self.intent.full.push(id);
                 return false;
             }
-            self.mark(id, volume, &parts);
+            self.mark(id, volume, &parts, writes_over);
         }
         let regions = parts.iter().flat_map(|&(start, end)| touched(volume, start, end));
-        let lsn = regions.filter_map(|r| self.intent.marks.get(&r)).map(|mark| mark.lsn).max().unwrap_or(0);
-        if lsn < self.journal.written() || self.slips(Slip::WriteBeforeMark) {
+        let lsn =
+            regions.filter_map(|r| self.intent.marks.get(&r)).filter(|mark| mark.is_logged).map(|mark| mark.lsn).max();
+        let is_written = |lsn: &Lsn| *lsn < self.journal.written() || self.slips(Slip::WriteBeforeMark);
+        let Some(lsn) = lsn.filter(|lsn| !is_written(lsn)) else {
             return true;
-        }
+        };
         if self.commit.is_dead() {
             self.requests[id].error = Some(RequestError::Io);
             self.reply(id);
@@ -126,21 +142,24 @@ impl Engine {
         false
     }
 
-    /// Some block of the range has copies that a reader may see.
+    /// Some block of the range has copies, or a sum, that a reader may see.
     fn writes_over(&self, volume: VolumeId, start: u64, end: u64) -> bool {
+        let is_summed = self.is_summed(volume);
         (start / UNIT..end.div_ceil(UNIT)).any(|unit| {
             let entry = self.entry(volume, unit);
             let discarded = self.intent.discarded.get(&(volume, unit)).map_or(0, |(mask, _)| *mask);
             (entry.written() | discarded) & mask_in(unit, start, end) != 0
-                && self.pool.chunk(entry.chunk()).is_some_and(|c| c.profile.facts().copies > 1)
+                && (is_summed || self.pool.chunk(entry.chunk()).is_some_and(|c| c.profile.facts().copies > 1))
         })
     }
 
     /// From now on until it is answered the request writes to these parts.
-    fn mark(&mut self, id: u32, volume: VolumeId, parts: &[(u64, u64); 2]) {
+    fn mark(&mut self, id: u32, volume: VolumeId, parts: &[(u64, u64); 2], writes_over: bool) {
         self.requests[id].intends = true;
         for region in parts.iter().flat_map(|&(start, end)| touched(volume, start, end)) {
-            if !self.intent.marks.contains_key(&region) {
+            if !writes_over {
+                self.mark_silently(region);
+            } else if self.intent.marks.get(&region).is_none_or(|mark| !mark.is_logged) {
                 self.mark_region(region, false);
                 let before = region.1.checked_sub(1).map(|r| (volume, r));
                 if before.is_some_and(|before| self.intent.marks.contains_key(&before)) {
@@ -152,7 +171,10 @@ impl Engine {
             *busy += usize::from(mark.writing == 0);
             mark.writing += 1;
             mark.last = self.now;
-            if core::mem::take(&mut mark.is_ahead) && !marks.contains_key(&(volume, region.1 + AHEAD / 2)) {
+            if writes_over
+                && core::mem::take(&mut mark.is_ahead)
+                && !marks.contains_key(&(volume, region.1 + AHEAD / 2))
+            {
                 self.mark_ahead(region);
             }
         }
@@ -164,7 +186,16 @@ impl Engine {
         let lsn = self.journal.append(&Record::Intent { volume: at.0, word: at.1, bits });
         self.intent.marked = lsn + 1;
         self.pool.intent.insert(region);
-        self.intent.marks.insert(region, Mark { lsn, writing: 0, last: self.now, is_ahead });
+        let mark = self.intent.marks.entry(region).or_insert(Mark::new(lsn, self.now));
+        (mark.lsn, mark.is_logged, mark.is_ahead) = (lsn, true, is_ahead);
+    }
+
+    /// Marks a region for first writes: the records of their places say the same.
+    fn mark_silently(&mut self, region: Region) {
+        if !self.intent.marks.contains_key(&region) {
+            self.pool.intent.insert(region);
+            self.intent.marks.insert(region, Mark { is_logged: false, ..Mark::new(0, self.now) });
+        }
     }
 
     /// Marks what comes behind a region, as far as there is something and room for it.
@@ -191,7 +222,7 @@ impl Engine {
                 // A volume that went took its marks with it.
                 let Some(mark) = self.intent.marks.get_mut(&region) else { continue };
                 mark.writing -= 1;
-                mark.last = self.now;
+                (mark.last, mark.sums_at) = (self.now, self.sums.changes);
                 self.intent.busy -= usize::from(mark.writing == 0);
             }
         }
@@ -223,7 +254,10 @@ impl Engine {
 
     /// Regions that are marked and that nothing keeps from being cleaned, at least.
     fn cleanable(&self) -> usize {
-        self.intent.marks.len().saturating_sub(self.intent.busy + self.resync.regions())
+        match self.are_sums_stuck() {
+            true => 0,
+            false => self.intent.marks.len().saturating_sub(self.intent.busy + self.resync.regions()),
+        }
     }
 
     /// A checkpoint is under way, or would find something to clean.
@@ -233,7 +267,8 @@ impl Engine {
 
     /// When an idle pool wants to become clean.
     pub(super) fn clean_deadline(&self) -> Option<Instant> {
-        let is_wanted = !self.commit.is_closed() && !self.commit.is_writing_pages() && self.cleanable() > 0;
+        let is_busy = self.commit.is_writing_pages() || self.sums.is_awaited();
+        let is_wanted = !self.commit.is_closed() && !is_busy && self.cleanable() > 0;
         is_wanted.then(|| self.intent.last + CLEAN_NS)
     }
 
@@ -242,11 +277,13 @@ impl Engine {
         let most = self.pool.properties.dirty_regions;
         let least = if self.intent.full.is_empty() { most / 8 } else { 0 };
         let presses = !self.intent.full.is_empty() || self.intent.marks.len() > most / 4 * 3;
-        presses && self.cleanable() > least || self.clean_deadline().is_some_and(|at| at <= self.now)
+        self.sums.is_awaited()
+            || presses && self.cleanable() > least
+            || self.clean_deadline().is_some_and(|at| at <= self.now)
     }
 
-    /// Leaves out of the image that comes what is idle. What was written there is flushed before the image counts; if it
-    /// never does, the marks of the image before and of the log still stand.
+    /// Leaves out of the image that comes what is idle and alike, with its sums at home. What was written there is flushed
+    /// before the image counts; if it never does, the marks of the image before and of the log still stand.
     pub(super) fn clean_regions(&mut self) {
         (self.intent.last, self.intent.has_room) = (self.now, true);
         let stable = self.journal.stable();
@@ -255,7 +292,8 @@ impl Engine {
         let is_idle = |mark: &Mark| mark.writing == 0;
         let mut idle: Vec<(Instant, Region)> =
             self.intent.marks.iter().filter(|(_, mark)| is_idle(mark)).map(|(&r, mark)| (mark.last, r)).collect();
-        idle.retain(|&(_, region)| self.is_settled(region));
+        let at_home = self.sums_at_home();
+        idle.retain(|(_, region)| !self.resync.holds(*region) && self.intent.marks[region].sums_at < at_home);
         idle.sort_unstable();
         if self.slips(Slip::CleanedWhileWritten) {
             self.intent.marks.keys().for_each(|&region| {
@@ -272,10 +310,11 @@ impl Engine {
         }
     }
 
-    /// Copies are alike where nothing is being written. What else has to be on its way to stable media before a region may
-    /// be called clean has its place here.
-    fn is_settled(&self, region: Region) -> bool {
-        !self.resync.holds(region)
+    /// Sums of a unit changed without a write.
+    pub(super) fn note_sums_changed(&mut self, volume: VolumeId, unit: u64) {
+        if let Some(mark) = self.intent.marks.get_mut(&regions::of_unit(volume, unit)) {
+            mark.sums_at = self.sums.changes;
+        }
     }
 
     /// Who waited for fewer marks looks again.
@@ -291,7 +330,7 @@ impl Engine {
     /// The marks that an opening found.
     pub(super) fn adopt_marks(&mut self) {
         let last = self.now;
-        let marks = self.pool.intent.iter().map(|r| (r, Mark { lsn: 0, writing: 0, last, is_ahead: false }));
+        let marks = self.pool.intent.iter().map(|r| (r, Mark::new(0, last)));
         (self.intent.marks, self.intent.last) = (marks.collect(), last);
     }
 

@@ -20,6 +20,7 @@
 //! | `plug.rs` | what a client holds back, in the laboratory |
 //! | `slip.rs` | what goes wrong on purpose, in the laboratory |
 //! | `mend/` | all copies of a unit made alike |
+//! | `sums/` | checksums: made, compared, kept |
 //! | `scrub/` | not part of any: reading everything and comparing copies |
 //! | `moving/` | nor this: content on its way to another place, members that come and go |
 
@@ -40,6 +41,7 @@ mod scrub;
 mod slip;
 mod space;
 mod stale;
+mod sums;
 
 pub use admit::REQUESTS_MAX;
 use control::Due;
@@ -112,6 +114,8 @@ enum Phase {
     Data,
     /// Reads the blocks that an unaligned write covers in part.
     Edges,
+    /// Puts in the checksums of what was written.
+    Sums,
     /// Waits for the log, or for a flush.
     Commit,
 }
@@ -123,6 +127,8 @@ enum Waiter {
     Checkpoint,
     /// A first write without room.
     Starved(u32),
+    /// A mend whose winners nobody may see before they are stable.
+    Mend(u32),
     Control {
         tag: u64,
         done: Done,
@@ -176,6 +182,7 @@ pub struct Engine {
     absent: usize,
     /// Members that came or went since the pool was opened, counted.
     moves: u64,
+    sums: sums::Sums,
     /// The clock on the wall: at that moment it said so many seconds since 1970.
     wall: (Instant, u64),
 
@@ -221,6 +228,7 @@ impl Engine {
             stale: stale::Stale::default(),
             absent: 0,
             moves: 0,
+            sums: sums::Sums::new(pool.properties.checksum),
             wall: (now, 0),
             counters: Counters::default(),
             next_scratch: u32::MAX - 1,
@@ -239,6 +247,7 @@ impl Engine {
         engine.take_up_job();
         engine.find_open_chunks();
         engine.orphan_pages(orphans);
+        engine.reserve_all_sums();
         engine.adopt_marks();
         engine.adopt_doubts();
         engine.adopt_unflushed(unflushed);
@@ -266,6 +275,7 @@ impl Engine {
             },
             Input::Compared { tag, equal } if tag & mend::TAG != 0 => self.mend_compared(tag, equal),
             Input::Compared { tag, equal } => self.scrub_compared(tag, equal),
+            Input::Verified { tag, bad } => self.verified(tag, bad),
             Input::Clock { unix_s } => self.wall = (self.now, unix_s),
             Input::Tick => {}
         }
@@ -567,7 +577,10 @@ impl Engine {
                     if io.set.is_second_try() {
                         self.want_mend(id, &io);
                     }
-                    self.count_down(id);
+                    match io.summed {
+                        true => self.verify(io),
+                        false => self.count_down(id),
+                    }
                 }
                 Err(_) => self.read_elsewhere(id, io),
             },
@@ -586,6 +599,7 @@ impl Engine {
             Owner::Mend(id) | Owner::Restore(id) => self.mend_io_done(id, &io, result),
             Owner::Move(id) => self.move_io_done(id, io, result),
             Owner::Wipe => self.slot_wiped(io.device, result),
+            Owner::SumPage(page) => self.sum_page_done(page, &io, result),
         }
     }
 
@@ -648,6 +662,7 @@ impl Engine {
     fn wake(&mut self, waiter: Waiter, fine: bool) {
         match waiter {
             Waiter::Checkpoint => {}
+            Waiter::Mend(id) => self.end_mend(id),
             Waiter::Request(id) => {
                 if !fine {
                     self.requests[id].error = Some(RequestError::Io);

@@ -100,11 +100,11 @@ impl Engine {
         !self.resync.doubts.is_empty() && self.commit.is_dead() && self.commit.is_opening()
     }
 
-    /// Nobody could see a difference: nothing is there, or there is one copy.
+    /// Nobody could see a difference: nothing is there, or there is one copy without a checksum.
     fn settles_by_itself(&mut self, volume: VolumeId, unit: u64) -> bool {
         let entry = self.entry(volume, unit);
         let copies = self.pool.chunk(entry.chunk()).map_or(0, |c| c.profile.facts().copies);
-        let settles = entry.written() == 0 || copies < 2;
+        let settles = entry.written() == 0 || copies < 2 && !self.is_summed(volume);
         if settles {
             self.unit_settled(volume, unit);
         }

@@ -173,7 +173,7 @@ impl Engine {
         })
     }
 
-    fn take_from_open(
+    pub(super) fn take_from_open(
         &mut self,
         kind: ChunkType,
         whole: bool,
@@ -210,6 +210,12 @@ impl Engine {
         let record = Record::ChunkAdd(Box::new(chunk));
         self.journal.append(&record);
         self.pool.apply(record).expect("a planned chunk fits");
+        if kind != ChunkType::System && !self.reserve_sums(id) {
+            // A chunk whose sums have no place is of no use.
+            self.journal.append(&Record::ChunkRemove(id));
+            self.pool.apply(Record::ChunkRemove(id)).expect("it was just added");
+            return None;
+        }
         self.outputs.push_back(Output::Event(Event::ChunkAllocated { chunk: id, kind, bytes }));
         if spilled {
             self.counters.spills += 1;
@@ -367,9 +373,9 @@ impl Engine {
         for kind in 0..self.space.open.len() {
             let (mut i, mut kept) = (0, 0);
             while let Some(&id) = self.space.open[kind].get(i) {
-                let chunk = self.pool.chunk(id).expect("open chunks exist");
-                if !chunk.is_empty() || chunk.shift.is_some() || kept < keep {
-                    kept += usize::from(chunk.is_empty());
+                let is_spare = self.is_spare(id) && self.pool.chunk(id).is_some_and(|c| c.shift.is_none());
+                if !is_spare || kept < keep || !self.let_sums_go(id) {
+                    kept += usize::from(is_spare);
                     i += 1;
                     continue;
                 }
@@ -382,11 +388,13 @@ impl Engine {
     /// Of those that are being emptied none stays.
     fn close_shunned(&mut self) {
         for kind in 0..self.space.shunned.len() {
-            let is_empty = |&id: &ChunkId| self.pool.chunk(id).is_some_and(|c| c.is_empty() && c.shift.is_none());
-            let (empty, rest) = self.space.shunned[kind].iter().copied().partition(is_empty);
-            self.space.shunned[kind] = rest;
-            let empty: Vec<ChunkId> = empty;
-            empty.into_iter().for_each(|id| self.close_chunk(id));
+            for id in core::mem::take(&mut self.space.shunned[kind]) {
+                let is_spare = self.is_spare(id) && self.pool.chunk(id).is_some_and(|c| c.shift.is_none());
+                match is_spare && self.let_sums_go(id) {
+                    true => self.close_chunk(id),
+                    false => self.space.shunned[kind].push(id),
+                }
+            }
         }
     }
 

@@ -206,7 +206,11 @@ impl Assembly {
         let mut log = self.read_log(&rings);
         let keep = if self.same_boot { log.end } else { log.stable };
         let (mut forgotten, mut unflushed, mut moved) = (0, Regions::default(), BTreeSet::new());
+        let mut placings = Regions::default();
         for (lsn, record) in core::mem::take(&mut log.records) {
+            if (sb.first_lsn..keep).contains(&lsn) {
+                placings.extend(placed(&record));
+            }
             match lsn {
                 _ if lsn < sb.first_lsn => {}
                 _ if lsn < keep && lsn >= log.stable => {
@@ -224,6 +228,10 @@ impl Assembly {
         for mark in log.marks {
             pool.apply(mark).map_err(|c| Stop::Because(c.0))?;
         }
+        // What got a place, or more content, may have it at home before its sums.
+        let summed = |region: &Region| pool.is_summed(region.0);
+        let placings: Vec<Region> = placings.iter().filter(summed).collect();
+        pool.intent.extend(placings);
         for chunk in &sb.system {
             let same = |c: &Chunk| (c.kind, &c.columns, c.stripe) == (chunk.kind, &chunk.columns, chunk.stripe);
             if chunk.kind != crate::ChunkType::System
@@ -528,7 +536,9 @@ impl Log {
 /// The regions that a record is about: of units that got a place, or more content.
 fn placed(record: &Record) -> impl Iterator<Item = Region> {
     let (volume, first, end) = match *record {
-        Record::Map { volume, unit, count, .. } => (volume, unit, unit.saturating_add(u64::from(count))),
+        Record::Map { volume, unit, count, entry } if entry.written() != 0 => {
+            (volume, unit, unit.saturating_add(u64::from(count)))
+        }
         _ => (VolumeId(0), 0, 0),
     };
     (first / UNITS..end.div_ceil(UNITS)).map(move |region| (volume, region))

@@ -14,11 +14,12 @@ use super::superblock::{LOG_BLOCKS_MAX, SLOTS, SUPERBLOCK_SIZE, Superblock};
 use crate::ChunkType;
 use crate::allocator::{Hint, Tiers};
 use crate::chunk::{Chunk, Column};
-use crate::control::{ControlError, ErrorKind};
+use crate::control::{ControlError, ErrorKind, VolumeClass};
 use crate::device::{DEVICE_MAX, DEVICE_MIN, Device, DeviceClass};
 use crate::pool::Pool;
 use crate::profile::Profile;
 use crate::units::{DeviceId, MIB, Uuid};
+use crate::volume::{INTERNAL, INTERNAL_NAME, VOLUME_MAX};
 
 /// A device that is to be a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,6 +116,11 @@ pub fn plan(new: &NewPool) -> Result<Plan, ControlError> {
     pool.profiles = [new.data, new.metadata, new.metadata.system()];
     for (name, value) in &new.properties {
         pool.properties.set(name, value)?;
+    }
+    if pool.properties.checksum.is_on() {
+        let (name, size, class) = (INTERNAL_NAME.into(), VOLUME_MAX, VolumeClass::Metadata);
+        let volume = Record::Volume { id: INTERNAL, name, size, class, checksum: false };
+        pool.apply(volume).expect("a new pool has no volumes");
     }
     let mut uuids: Vec<Uuid> = new.devices.iter().map(|d| d.uuid).collect();
     uuids.sort_unstable();

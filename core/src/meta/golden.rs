@@ -6,7 +6,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::PAGE;
-use super::codec::{Reader, Writer};
+use super::codec::{Reader, Writer, crc32c};
 use super::format::{NewDevice, NewPool, plan};
 use super::image;
 use super::journal::Journal;
@@ -22,6 +22,7 @@ use crate::job::{Choice, Job, Task};
 use crate::pool::Pool;
 use crate::profile::Profile;
 use crate::scrub::{FOUND_MAX, Found, PLACES_MAX, Place, Scrub, State};
+use crate::sums::{self, Checksum, PageName};
 use crate::units::{ChunkId, DeviceId, MIB, Uuid, VolumeId};
 use crate::volume::{ALL_BLOCKS, Entry, block_mask};
 
@@ -97,7 +98,13 @@ fn a_log_block() {
     let chunk = Chunk::new(ChunkId(2), ChunkType::Data, Profile::Raid1, 13 * MIB, 13 * MIB, columns, false);
     let volume = VolumeId(1);
     for record in [
-        Record::Volume { id: volume, name: "vm0".to_string(), size: 16 * MIB, class: VolumeClass::Auto },
+        Record::Volume {
+            id: volume,
+            name: "vm0".to_string(),
+            size: 16 * MIB,
+            class: VolumeClass::Auto,
+            checksum: true,
+        },
         Record::ChunkAdd(chunk.into()),
         Record::Map { volume, unit: 0, count: 1, entry: Entry::new(ChunkId(2), 0, block_mask(0, 1)) },
         Record::Map { volume, unit: 16, count: 16, entry: Entry::new(ChunkId(2), 16, ALL_BLOCKS) },
@@ -115,7 +122,13 @@ fn a_leaf() {
     let mut pool = Pool::new("tank".to_string(), POOL);
     let volume = VolumeId(1);
     for record in [
-        Record::Volume { id: volume, name: "vm0".to_string(), size: 64 * MIB, class: VolumeClass::Auto },
+        Record::Volume {
+            id: volume,
+            name: "vm0".to_string(),
+            size: 64 * MIB,
+            class: VolumeClass::Auto,
+            checksum: true,
+        },
         Record::Map { volume, unit: 512, count: 1, entry: Entry::new(ChunkId(2), 0, block_mask(0, 1)) },
         Record::Map { volume, unit: 515, count: 2, entry: Entry::new(ChunkId(2), 3, ALL_BLOCKS) },
     ] {
@@ -127,6 +140,20 @@ fn a_leaf() {
     let (page, bytes) = &image.writes[0];
     assert_eq!(*page, pages::address(ChunkId(1), 128));
     check("leaf", bytes);
+}
+
+#[test]
+fn a_page_of_checksums() {
+    let mut page = [0; PAGE as usize];
+    let mut block = [0; PAGE as usize];
+    block[..5].copy_from_slice(b"braid");
+    let name = PageName { pool: POOL, kind: Checksum::Crc32c, chunk: ChunkId(3), index: 2 };
+    for (slot, block) in [(0, block), (17, [0; PAGE as usize])] {
+        sums::set(&mut page, name.kind, slot, sums::kept(name.kind, crc32c(&block).into()));
+    }
+    sums::seal(&mut page, &name, crc32c);
+    check("checksums", &page[..1024]);
+    assert_eq!(sums::merge(&mut page, None, &name, crc32c), 0);
 }
 
 #[test]
@@ -244,7 +271,8 @@ fn marks() {
         pool.apply(record).expect("fits");
     }
     let name = "vm0".to_string();
-    pool.apply(Record::Volume { id: volume, name, size: 1 << 40, class: VolumeClass::Auto }).expect("fits");
+    pool.apply(Record::Volume { id: volume, name, size: 1 << 40, class: VolumeClass::Auto, checksum: true })
+        .expect("fits");
     found.into_iter().for_each(|record| pool.apply(record).expect("fits"));
     assert_eq!(pool.intent.iter().collect::<Vec<_>>(), [(volume, 70), (volume, 71)]);
     assert!(pool.is_stale(device, (volume, 63)) && !pool.is_stale(DeviceId(1), (volume, 63)));

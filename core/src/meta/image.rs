@@ -200,7 +200,8 @@ mod tests {
             let (mut pool, mut sb) = pool();
             for i in 1..=volumes {
                 let name = format!("{:x<60}", i);
-                let volume = Record::Volume { id: VolumeId(i), name, size: MIB, class: VolumeClass::Auto };
+                let volume =
+                    Record::Volume { id: VolumeId(i), name, size: MIB, class: VolumeClass::Auto, checksum: true };
                 pool.apply(volume).expect("fits");
             }
             let system = sb.system[0].clone();

@@ -29,6 +29,9 @@ const UNITS_MAX: u32 = 1 << 18;
 /// Longest remembered path; longer ones are cut.
 pub const PATH_MAX: usize = 1024;
 
+/// Bit of the class of a volume whose content is not summed.
+const WITHOUT_CHECKSUM: u8 = 0x80;
+
 /// One change of a pool.
 #[derive(Clone, Debug)]
 pub enum Record {
@@ -48,7 +51,7 @@ pub enum Record {
     ChunkAdd(Box<Chunk>),
     /// A chunk went.
     ChunkRemove(ChunkId),
-    /// A volume came to be, or its name, size or class changed.
+    /// A volume came to be, or something about it changed.
     Volume {
         /// Id.
         id: VolumeId,
@@ -58,6 +61,8 @@ pub enum Record {
         size: u64,
         /// Class.
         class: VolumeClass,
+        /// What is written gets checksums.
+        checksum: bool,
     },
     /// A volume went, with everything in it.
     VolumeRemove(VolumeId),
@@ -153,8 +158,9 @@ impl Record {
             Record::ChunkRemove(id) => {
                 w.u8(3).u32(id.0);
             }
-            Record::Volume { id, name, size, class } => {
-                w.u8(4).u32(id.0).text(name).u64(*size).u8(*class as u8);
+            Record::Volume { id, name, size, class, checksum } => {
+                let without = if *checksum { 0 } else { WITHOUT_CHECKSUM };
+                w.u8(4).u32(id.0).text(name).u64(*size).u8(*class as u8 | without);
             }
             Record::VolumeRemove(id) => {
                 w.u8(5).u32(id.0);
@@ -225,8 +231,9 @@ impl Record {
                 let (id, name, size) = (volume_id(r)?, r.text()?, r.u64()?);
                 check(size != 0 && size <= VOLUME_MAX && size.is_multiple_of(BLOCK))?;
                 check(crate::names::check_volume(&name).is_ok())?;
-                let class = VolumeClass::ALL.get(usize::from(r.u8()?)).copied().ok_or(Malformed)?;
-                Record::Volume { id, name, size, class }
+                let word = r.u8()?;
+                let class = VolumeClass::ALL.get(usize::from(word & !WITHOUT_CHECKSUM)).copied().ok_or(Malformed)?;
+                Record::Volume { id, name, size, class, checksum: word & WITHOUT_CHECKSUM == 0 }
             }
             5 => Record::VolumeRemove(volume_id(r)?),
             6 => Record::Property { name: r.text()?, value: r.text()? },

@@ -53,6 +53,16 @@ pub fn slice(profile: Profile, columns: usize, offset: u64, len: u64) -> Slice {
     }
 }
 
+/// The byte of the chunk that stands at `offset` of the columns from `first` on: [`slice`] backwards.
+pub fn content_offset(profile: Profile, columns: usize, first: usize, offset: u64) -> u64 {
+    let facts = profile.facts();
+    if !facts.striped {
+        return offset;
+    }
+    let group = (first / facts.copies.max(1)) as u64;
+    ((offset >> STRIP_SHIFT) * data_stripes(profile, columns) as u64 + group) << STRIP_SHIFT | offset & (STRIP - 1)
+}
+
 /// Columns' worth of volume bytes in a chunk: its length is this many stripes. At least 1 for profiles that carry
 /// data.
 pub fn data_stripes(profile: Profile, columns: usize) -> usize {
@@ -122,6 +132,7 @@ mod tests {
                     let ours: Vec<_> = (s.first..s.first + s.copies).map(|c| (c, s.offset / BLOCK)).collect();
                     assert_eq!(ours, twin[block as usize], "{profile:?} {columns} columns, block {block}");
                     assert_eq!(s.copies, profile.facts().copies.min(columns));
+                    assert_eq!(content_offset(profile, columns, s.first, s.offset), block * BLOCK);
                     for place in ours {
                         assert!(place.0 < columns);
                         assert_eq!(taken.insert(place, block), None, "{profile:?} {columns}: {place:?} used twice");

@@ -12,7 +12,7 @@
 
 mod mirrored;
 
-pub use mirrored::{Slice, data_stripes, slice};
+pub use mirrored::{Slice, content_offset, data_stripes, slice};
 
 /// How the bytes of a chunk are spread over devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -39,6 +39,8 @@ pub(crate) enum Owner {
     Move(u32),
     /// A superblock of a member that left is cleared.
     Wipe,
+    /// One copy of a page of checksums.
+    SumPage(u32),
 }
 
 impl Owner {
@@ -72,7 +74,9 @@ impl Owner {
             Owner::Scrub(_) => Class::Scrub,
             // Under a lock that a client may wait for: not of a class that settings can bring to a stand.
             Owner::Restore(_) if op == DeviceOp::Read => Class::AsyncRead,
-            Owner::Restore(_) => Class::AsyncWrite,
+            // A client waits for a page of checksums that is read, and nobody for one that is written.
+            Owner::SumPage(_) if op == DeviceOp::Read => Class::SyncRead,
+            Owner::Restore(_) | Owner::SumPage(_) => Class::AsyncWrite,
             Owner::Move(_) => Class::Removal,
             Owner::Wipe => Class::SyncWrite,
         }
@@ -98,6 +102,8 @@ pub(crate) struct Io {
     pub(crate) kind: ChunkType,
     /// The client asked for it to be left alone.
     pub(crate) no_merge: bool,
+    /// What is read is compared with its checksums.
+    pub(crate) summed: bool,
     /// It failed in company: it goes again by itself, and that error counts. Statistics know it from its first way.
     pub(crate) alone: bool,
     /// When it joined the queue. Of a command the first I/O's counts: the published policies measure requests after
@@ -128,6 +134,7 @@ impl Io {
             class,
             kind: ChunkType::System,
             no_merge: false,
+            summed: false,
             alone: false,
             admitted: now,
             batch: 0,

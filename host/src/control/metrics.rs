@@ -262,11 +262,12 @@ fn of_devices(page: &mut Page, snapshot: &IoSnapshot, devices: &[DeviceStatus]) 
         all.iter().map(|(pool, id, d)| (vec![("pool", *pool), ("device", id.as_str())], &d.io)).collect();
     operations(page, "braid_device", "Commands to a device, after merging", &rows);
     type Counter = fn(&DeviceIo) -> u64;
-    let counters: [(&str, &str, Counter); 5] = [
+    let counters: [(&str, &str, Counter); 6] = [
         ("ios", "I/Os before merging, reads and writes.", |d| d.ios),
         ("merged_ios", "I/Os that joined another one's command.", |d| d.merged),
         ("read_errors", "Failed reads.", |d| d.read_errors),
         ("write_errors", "Failed writes, flushes and discards.", |d| d.write_errors),
+        ("checksum_errors", "Blocks that were not what their checksums say.", |d| d.checksum_errors),
         ("chosen_reads", "Reads that the read policy chose the device for.", |d| d.chosen),
     ];
     for (name, help, value) in counters {

@@ -128,6 +128,32 @@ impl Narrator {
             | Event::JobStopped { .. }
             | Event::MoveLost { .. }
             | Event::DeviceRemoved { .. } => return super::jobs::sentence(&self.pool, event, |id| self.device(id)),
+            Event::BadCopy { ref name, offset, len, device, device_offset, .. } => {
+                let message = format!(
+                    "{} of volume {name} at byte {offset}: the copy at byte {device_offset} of {} is not what its \
+                     checksums say",
+                    size::long(len),
+                    self.device(device)
+                );
+                (Severity::Warning, "integrity.bad_copy", message)
+            }
+            Event::BlocksLost { ref name, offset, len, .. } => (
+                Severity::Error,
+                "integrity.lost",
+                format!(
+                    "no copy of {} of volume {name} at byte {offset} is right: reads there fail until it is written \
+                     again; restore it from a backup",
+                    size::long(len)
+                ),
+            ),
+            Event::SumsLost { chunk, page, sectors } => (
+                Severity::Error,
+                "integrity.sums_lost",
+                format!(
+                    "{sectors} sectors of page {page} of the checksums of chunk {chunk} are damaged on every copy: what \
+                     they were about is not verified until it is written again"
+                ),
+            ),
             Event::Spill { chunk, kind, bytes } => (
                 Severity::Warning,
                 "chunk.spill",

@@ -52,6 +52,11 @@ fn of_pool(report: &PoolReport) -> Vec<Property> {
             "strict" => words(&ON_OFF),
             _ => Vec::new(),
         };
+        if *name == "checksum" {
+            // Chosen when the pool was made.
+            all.push(one(name, value.clone(), Source::Fixed, choices));
+            continue;
+        }
         let source = if *is_default { Source::Default } else { Source::Pool };
         all.push(one(shown(name), value.clone(), source, choices));
     }
@@ -66,6 +71,15 @@ fn of_pool(report: &PoolReport) -> Vec<Property> {
         });
     }
     all
+}
+
+/// What a volume's content is summed with: as its pool says, or not at all.
+fn checksum_of(report: &PoolReport, on: bool) -> Property {
+    let pool = views::property(report, "checksum");
+    match on {
+        true => one("checksum", pool.clone(), Source::Default, words(&[&pool, "none"])),
+        false => one("checksum", "none", Source::Pool, words(&[&pool, "none"])),
+    }
 }
 
 /// What members have where nobody said anything, if that is the same for all of them.
@@ -211,6 +225,7 @@ impl Daemon {
                 let classes = VolumeClass::ALL.map(VolumeClass::name);
                 vec![
                     one("class", found.class.name(), source, words(&classes)),
+                    checksum_of(report, found.checksum),
                     one("size", found.size.to_string(), Source::Fixed, Vec::new()),
                     one("id", found.id.to_string(), Source::Fixed, Vec::new()),
                 ]
@@ -394,12 +409,28 @@ impl Daemon {
             Target::Volume { volume, .. } => {
                 let found = report.volumes.iter().find(|v| v.name == *volume);
                 let found = found.ok_or_else(|| ApiError::no_volume(&pool.name, volume))?;
-                Command::SetVolumeClass { volume: found.id, class: super::volumes::class(&value)? }
+                match name.as_str() {
+                    "checksum" => Command::SetVolumeChecksum { volume: found.id, on: is_on(report, &value)? },
+                    _ => Command::SetVolumeClass { volume: found.id, class: super::volumes::class(&value)? },
+                }
             }
         };
         let done = pool.ask(|pump| pump.control(command))?;
         debug_assert!(!views::property(report, "read_policy").is_empty());
         Ok(done)
+    }
+}
+
+/// Whether a volume is to have the checksums of its pool.
+fn is_on(report: &PoolReport, value: &str) -> Result<bool, ApiError> {
+    let pool = views::property(report, "checksum");
+    match value {
+        "none" => Ok(false),
+        value if value.is_empty() || value == pool => Ok(true),
+        _ => Err(ApiError::usage(
+            "checksum.unknown",
+            format!("checksum of a volume is {pool} as its pool has it, or none; not '{value}'"),
+        )),
     }
 }
 

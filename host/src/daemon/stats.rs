@@ -83,6 +83,7 @@ fn device(d: &DeviceReport, about: &About, histograms: bool) -> DeviceIo {
         merged: d.io.merged,
         read_errors: d.io.read_errors,
         write_errors: d.io.write_errors,
+        checksum_errors: d.io.checksum_errors,
         chosen: d.io.chosen,
         in_flight: d.in_flight,
         read_latency_ns: d.read_latency_ns,

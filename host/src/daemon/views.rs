@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use std::time::{Instant, SystemTime};
 
 use braid_core::device::Role;
-use braid_core::report::{ChunkReport, DeviceReport, PoolReport};
-use braid_core::units::{DeviceId, UNIT};
+use braid_core::report::{ChunkReport, DeviceReport, PoolReport, SumsReport};
+use braid_core::units::{BLOCK, DeviceId, UNIT};
 use braid_core::{ChunkType, DeviceState};
 
 use braid_core::regions::REGION;
@@ -149,6 +149,9 @@ pub(super) fn status(report: &PoolReport, about: &About) -> PoolStatus {
         metadata: profile_name(report, ChunkType::Metadata),
         read_policy: property(report, "read_policy"),
         mode: property(report, "allocation"),
+        checksum: property(report, "checksum"),
+        checksum_cache: report.sums.into(),
+        lost: lost(report),
         chunks: report.chunks.len() as u64,
         degraded_chunks: degraded,
         volumes: report.volumes.len() as u32,
@@ -161,6 +164,19 @@ pub(super) fn status(report: &PoolReport, about: &About) -> PoolStatus {
         scrub: scrub::info(report, about),
         job: jobs::info(report),
         devices: devices(report, about),
+    }
+}
+
+/// What no copy holds any more.
+fn lost(report: &PoolReport) -> Vec<LostRange> {
+    let name = |id| report.volumes.iter().find(|v| v.id == id).map(|v| v.name.clone());
+    let range = |&(volume, offset, bytes)| Some(LostRange { volume: name(volume)?, offset, bytes });
+    report.lost.iter().filter_map(range).collect()
+}
+
+impl From<SumsReport> for ChecksumCache {
+    fn from(sums: SumsReport) -> Self {
+        ChecksumCache { used_bytes: sums.cached, unwritten_bytes: sums.dirty, limit_bytes: sums.limit }
     }
 }
 
@@ -204,6 +220,11 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
                 add("device.missing", message, Some(&action));
             }
         }
+    }
+    if !report.lost.is_empty() {
+        let blocks: u64 = report.lost.iter().map(|(_, _, len)| len / BLOCK).sum();
+        let message = format!("{blocks} blocks have no good copy left: reads of them fail with EIO");
+        add("integrity.lost", message, Some("see which with: braid status -v; write them anew from a backup"));
     }
     if degraded > 0 && lost == 0 {
         let message = format!("{degraded} of {} chunks have fewer copies than their profile says", report.chunks.len());
@@ -277,6 +298,7 @@ fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus 
         read_errors: d.io.read_errors,
         write_errors: d.io.write_errors,
         repaired: d.io.repaired,
+        checksum_errors: d.io.checksum_errors,
         slow_ios: d.io.slow,
         read_latency_ns: d.read_latency_ns,
         note,
@@ -393,6 +415,8 @@ mod tests {
             job: None,
             resync: Default::default(),
             suspended: false,
+            lost: Vec::new(),
+            sums: SumsReport::default(),
         }
     }
 

@@ -7,6 +7,7 @@ mod daemon;
 #[cfg(feature = "fuse")]
 mod fuse;
 mod gaps;
+mod integrity;
 mod nbd;
 mod pump;
 mod tools;

@@ -155,7 +155,7 @@ impl<'a> Life<'a> {
                 volumes.insert(*slot, volume.id);
             }
         }
-        let here: Vec<u32> = pool.volumes().map(|v| v.id.0).collect();
+        let here: Vec<u32> = pool.volumes().filter(|v| !v.is_internal()).map(|v| v.id.0).collect();
         world.oracle.found(&here);
         if let Some(tape) = &mut world.tape {
             tape.books.found(pool);

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use braid_core::request::{Copy, DeviceOp, Dispatch, Segment};
+use braid_core::request::{Copy, DeviceOp, Dispatch, Input, PageWork, Segment};
 use braid_core::units::{BLOCK, BufId, BufRange};
 use braid_core::{Engine, units::DeviceId};
 
 use super::moment::Moment;
-use crate::disk::{SECTOR, SECTORS};
+use crate::disk::{Block, SECTOR, SECTORS};
+use crate::pages::{Pages, is_page};
 
 /// Stamps of the sectors of a block.
 pub(crate) type Stamps = [u64; SECTORS];
@@ -18,14 +19,17 @@ pub(crate) struct Memory {
     /// Buffers of reads, by number; they are kept from look to look.
     reads: Vec<Vec<u64>>,
     scratch: BTreeMap<u32, Vec<u64>>,
+    /// Of checksums.
+    pub(crate) pages: Pages,
     /// By disk and block: what was written since the cut.
-    written: BTreeMap<(usize, u64), Stamps>,
+    written: BTreeMap<(usize, u64), Block>,
 }
 
 impl Memory {
     /// Nothing is written, and there are so many buffers of so many bytes.
     pub(crate) fn begin(&mut self, buffers: usize, len: u64) {
         self.scratch.clear();
+        self.pages.clear();
         self.written.clear();
         while self.reads.len() < buffers {
             self.reads.push(vec![0; (len / SECTOR) as usize]);
@@ -39,16 +43,21 @@ impl Memory {
 
     /// A block of a disk as it is by now.
     pub(crate) fn on_disk(&self, state: &Moment<'_>, device: DeviceId, block: u64) -> Stamps {
+        let block = self.block(state, device, block);
+        std::array::from_fn(|sector| block.stamp(sector))
+    }
+
+    fn block<'a>(&'a self, state: &'a Moment<'_>, device: DeviceId, block: u64) -> &'a Block {
         let disk = device.index() - 1;
-        self.written.get(&(disk, block)).copied().unwrap_or_else(|| {
-            let block = state.block(state.disks[disk][block as usize]);
-            std::array::from_fn(|sector| block.stamp(sector))
-        })
+        self.written.get(&(disk, block)).unwrap_or_else(|| state.block(state.disks[disk][block as usize]))
     }
 
     /// What the engine asks of memory.
     pub(crate) fn copy(&mut self, copy: Copy) {
         match copy {
+            Copy::Zero(range) if is_page(range.buf) => self.pages.zero(range),
+            Copy::Move { from, to } if is_page(from.buf) => self.pages.copy(from.buf, to.buf),
+            Copy::Drop(page) if is_page(page) => self.pages.drop(page),
             Copy::Zero(range) => self.range(range).fill(0),
             Copy::Move { from, to } => {
                 let from = self.range(from).to_vec();
@@ -61,6 +70,12 @@ impl Memory {
                 self.scratch.remove(&buf.0);
             }
         }
+    }
+
+    /// What the engine asks of checksums.
+    pub(crate) fn page(&mut self, work: PageWork) -> Option<Input> {
+        let Memory { pages, reads, scratch, .. } = self;
+        pages.work(work, |range| part(reads, scratch, range).to_vec())
     }
 
     /// Whether two ranges hold the same.
@@ -86,14 +101,23 @@ impl Memory {
             };
             for i in 0..u64::from(range.len) / BLOCK {
                 let part = BufRange { offset: range.offset + (i * BLOCK) as u32, len: BLOCK as u32, ..range };
+                let page = is_page(range.buf);
                 match dispatch.op {
+                    DeviceOp::Read if page => {
+                        let bytes = self.block(state, dispatch.device, at).bytes();
+                        *self.pages.page(range.buf) = bytes;
+                    }
+                    _ if page => {
+                        let bytes = Block::Bytes(Box::new(*self.pages.page(range.buf)));
+                        self.written.insert((dispatch.device.index() - 1, at), bytes);
+                    }
                     DeviceOp::Read => {
                         let stamps = self.on_disk(state, dispatch.device, at);
                         self.range(part).copy_from_slice(&stamps);
                     }
                     _ => {
                         let stamps = self.range(part).try_into().expect("a block");
-                        self.written.insert((dispatch.device.index() - 1, at), stamps);
+                        self.written.insert((dispatch.device.index() - 1, at), Block::Stamps(stamps));
                     }
                 }
                 at += 1;
@@ -101,12 +125,17 @@ impl Memory {
         }
     }
 
-    fn range(&mut self, BufRange { buf: BufId(buf), offset, len }: BufRange) -> &mut [u64] {
-        let (from, len) = ((u64::from(offset) / SECTOR) as usize, (u64::from(len) / SECTOR) as usize);
-        let stamps = match self.scratch.get_mut(&buf) {
-            Some(scratch) => scratch,
-            None => &mut self.reads[buf as usize],
-        };
-        &mut stamps[from..from + len]
+    fn range(&mut self, range: BufRange) -> &mut [u64] {
+        part(&mut self.reads, &mut self.scratch, range)
     }
+}
+
+fn part<'a>(reads: &'a mut [Vec<u64>], scratch: &'a mut BTreeMap<u32, Vec<u64>>, range: BufRange) -> &'a mut [u64] {
+    let BufRange { buf: BufId(buf), offset, len } = range;
+    let (from, len) = ((u64::from(offset) / SECTOR) as usize, (u64::from(len) / SECTOR) as usize);
+    let stamps = match scratch.get_mut(&buf) {
+        Some(scratch) => scratch,
+        None => &mut reads[buf as usize],
+    };
+    &mut stamps[from..from + len]
 }

@@ -66,7 +66,7 @@ impl Books {
 
     /// A pool was opened: volumes are what they are.
     pub(crate) fn found(&mut self, pool: &Pool) {
-        self.ids = pool.volumes().map(|v| (v.name.clone(), v.id.0)).collect();
+        self.ids = pool.volumes().filter(|v| !v.is_internal()).map(|v| (v.name.clone(), v.id.0)).collect();
     }
 }
 

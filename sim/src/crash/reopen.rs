@@ -199,6 +199,11 @@ impl Reopener {
                 Output::Issue(dispatch) if dispatch.op == DeviceOp::Read => reads.push(dispatch),
                 Output::Issue(dispatch) => writes.push(dispatch),
                 Output::Copy(copy) => self.memory.copy(copy),
+                Output::Page(work) => {
+                    if let Some(answer) = self.memory.page(work) {
+                        engine.handle(Instant(0), answer);
+                    }
+                }
                 Output::Compare { tag, a, b } => {
                     let equal = self.memory.equal(a, b);
                     engine.handle(Instant(0), Input::Compared { tag, equal });
@@ -228,7 +233,7 @@ impl Reopener {
     /// Every copy of every block that is mapped, on members that count and where they missed nothing: right, and alike. What
     /// is promised and not mapped reads as zeros.
     fn check_copies(&self, pool: &Pool, state: &Moment<'_>, known: &Known) -> Result<(), String> {
-        for volume in pool.volumes() {
+        for volume in pool.volumes().filter(|v| !v.is_internal()) {
             let promise = known.volume(&volume.name).expect("just checked");
             let end = volume.size / BLOCK;
             for &(block, _) in promise.blocks.iter().filter(|(block, _)| *block < end) {
@@ -285,7 +290,7 @@ fn check_volumes(pool: &Pool, known: &Known) -> Result<(), String> {
             return content(format!("volume {} has {size:?} bytes, not one of {:?}", promise.name, promise.sizes));
         }
     }
-    if let Some(stranger) = pool.volumes().find(|v| known.volume(&v.name).is_none()) {
+    if let Some(stranger) = pool.volumes().find(|v| !v.is_internal() && known.volume(&v.name).is_none()) {
         return content(format!("there is a volume {:?} that nobody made", stranger.name));
     }
     let interval = Some(pool.properties.commit_interval_ms);

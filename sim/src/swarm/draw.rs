@@ -77,10 +77,17 @@ pub fn scenario(seed: u64) -> Scenario {
         (0..count.min(n)).map(|_| all.swap_remove(rng.below(all.len() as u64) as usize)).collect()
     };
     let pair = |name: &str, value: &str| (name.to_string(), value.to_string());
-    let set = vec![
+    let mut set = vec![
         pair("commit_interval", rng.pick::<&str>(&["100ms", "1s", "5s"])),
         pair("allocation", rng.pick::<&str>(&["tiers", "tiers", "stock", "ssd-metadata", "allocation-hint"])),
     ];
+    // Dice of their own: what is drawn else stays as it was without checksums.
+    let mut dice = Rng::new(seed ^ 0xc4ec_5a11);
+    let has_checksums = dice.percent(50);
+    if has_checksums {
+        set.push(pair("checksum", dice.pick::<&str>(&["crc32c", "crc32c", "xxh3"])));
+        set.push(pair("checksum_cache", dice.pick::<&str>(&["256K", "64M"])));
+    }
     let knobs = (*rng.pick(&[0, 3, 12]), *rng.pick(&[0, 1, 10]));
     let no_merge = *rng.pick(&[0, 0, 10, 60]);
     let scrubs = rng.percent(50);
@@ -101,7 +108,10 @@ pub fn scenario(seed: u64) -> Scenario {
         moves: Some(Rng::new(seed ^ 0x30e5)).filter(|_| seed % 2 == 1),
         comes_and_goes,
     };
-    let lives = (0..lives).map(|_| drawing.life()).collect();
+    let mut lives: Vec<Life> = (0..lives).map(|_| drawing.life()).collect();
+    if has_checksums {
+        lives.iter_mut().for_each(|life| drawing.silently(&mut dice, life));
+    }
     let (data, metadata) = (data.name().into(), metadata.name().into());
     Scenario { seed: seed ^ 0x5eed, data, metadata, devices, set, no_merge, sabotage: None, lives }
 }
@@ -122,7 +132,19 @@ impl Drawing {
         let asks = self.rng.below(most);
         self.work(asks, &mut steps);
         let crash = if self.rng.percent(50) { Crash::Process } else { Crash::Power };
-        Life { mended, faults, steps, rests, scrubs: self.scrubs, crash }
+        Life { mended, faults, steps, rests, scrubs: self.scrubs, closes: false, crash }
+    }
+
+    /// What only checksums see: bits that change where they stand. Some lives end cleanly, so that sums can be relied on.
+    fn silently(&mut self, dice: &mut Rng, life: &mut Life) {
+        life.closes = dice.percent(50);
+        if dice.percent(30) {
+            let device = *dice.pick(&self.victims);
+            let size = self.devices[device as usize - 1].bytes;
+            let from = if dice.percent(50) { 0 } else { dice.below(size) };
+            let (since, per_mille) = (dice.below(2) * dice.below(3_000_000_000), *dice.pick(&[1, 20, 300]));
+            life.faults.push(Fault { device, trouble: Trouble::Flipped { since, from, to: size, per_mille } });
+        }
     }
 
     /// Knobs and volumes; those of the first slots are made again when they are gone.

@@ -100,6 +100,9 @@ impl<'a> Player<'a> {
         }
         if life.rests && !self.world.faults.any_stuck_for_ever(self.world.now()) {
             self.rest(life.scrubs)?;
+            if life.closes {
+                self.close()?;
+            }
         }
         self.summary.crashes += 1;
         self.clients.clear();
@@ -138,7 +141,7 @@ impl<'a> Player<'a> {
     /// What is there after an opening, and what should be.
     fn find_volumes(&mut self) -> Result<(), String> {
         let pool = self.world.engine().pool();
-        let here: Vec<u32> = pool.volumes().map(|v| v.id.0).collect();
+        let here: Vec<u32> = pool.volumes().filter(|v| !v.is_internal()).map(|v| v.id.0).collect();
         for (slot, name) in std::mem::take(&mut self.creates).into_values() {
             if let Some(volume) = pool.volume_named(name) {
                 self.slots.insert(slot, volume.id);
@@ -308,6 +311,13 @@ impl<'a> Player<'a> {
         }
     }
 
+    /// A clean end, if the pool still can.
+    fn close(&mut self) -> Result<(), String> {
+        self.world.command(Command::Close);
+        self.go_while(|_| true)?;
+        self.look()
+    }
+
     /// Until nothing happens any more; then everything is counted, read and compared.
     fn rest(&mut self, scrubs: bool) -> Result<(), String> {
         let counts = !self.errors_are_fine();
@@ -357,6 +367,15 @@ fn scrub_to_the_end(world: &mut World) -> Result<(), String> {
             Event::ScrubReadError { .. } | Event::ScrubTellsNoMore | Event::DeviceFailed { .. } => return Ok(()),
             _ => {}
         }
+    }
+    if world.engine().pool().properties.checksum.is_on() {
+        // What checksums know was put right meanwhile, and what has no copy that is right stays.
+        let left = world.unequal();
+        let lost = world.engine().report().lost.len();
+        return match left.is_empty() || lost > 0 || !world.faults.0.is_empty() {
+            true => Ok(()),
+            false => Err(Checker::Copies.says(format_args!("a scrub left {left:?} unequal; it found {found:?}"))),
+        };
     }
     found.sort_unstable();
     match found == unequal && state(world) == State::Finished {

@@ -69,6 +69,9 @@ pub struct Life {
     /// And scrubbed.
     #[serde(default)]
     pub scrubs: bool,
+    /// The pool is closed before the end, if it rests.
+    #[serde(default)]
+    pub closes: bool,
     /// The end.
     pub crash: Crash,
 }
@@ -129,6 +132,13 @@ pub enum Step {
         name: String,
         /// Value.
         value: String,
+    },
+    /// Checksums of a volume, from now on.
+    Checksum {
+        /// Which slot.
+        slot: u32,
+        /// With.
+        on: bool,
     },
     /// A checkpoint.
     Checkpoint,
@@ -246,6 +256,7 @@ impl Step {
             Command::ResizeVolume { volume, size } => Step::Resize { slot: volume.0, size },
             Command::RenameVolume { volume, name } => Step::Rename { slot: volume.0, name },
             Command::SetVolumeClass { volume, class: c } => Step::Class { slot: volume.0, class: class(c) },
+            Command::SetVolumeChecksum { volume, on } => Step::Checksum { slot: volume.0, on },
             Command::DestroyVolume { volume } => Step::Destroy { slot: volume.0 },
             Command::Set { name, value } => Step::Set { device: None, name, value },
             Command::SetDevice { device, name, value } => Step::Set { device: Some(device.0), name, value },
@@ -278,6 +289,7 @@ impl Step {
             Step::Resize { slot, size } => Command::ResizeVolume { volume: volume(slot)?, size },
             Step::Rename { slot, name } => Command::RenameVolume { volume: volume(slot)?, name },
             Step::Class { slot, class: word } => Command::SetVolumeClass { volume: volume(slot)?, class: class(&word) },
+            Step::Checksum { slot, on } => Command::SetVolumeChecksum { volume: volume(slot)?, on },
             Step::Destroy { slot } => Command::DestroyVolume { volume: volume(slot)? },
             Step::Set { device: None, name, value } => Command::Set { name, value },
             Step::Set { device: Some(id), name, value } => Command::SetDevice { device: DeviceId(id), name, value },
@@ -321,12 +333,13 @@ impl Scenario {
             let faults: Vec<String> = life.faults.iter().map(|fault| format!("\n      {}", json(fault))).collect();
             lives.push(format!(
                 "    {{ \"mended\": {}, \"faults\": [{}],\n      \"steps\": [\n{}\n      ],\n      \
-                 \"rests\": {}, \"scrubs\": {}, \"crash\": {} }}",
+                 \"rests\": {}, \"scrubs\": {}, \"closes\": {}, \"crash\": {} }}",
                 life.mended,
                 faults.join(","),
                 steps.join(",\n"),
                 life.rests,
                 life.scrubs,
+                life.closes,
                 json(&life.crash)
             ));
         }

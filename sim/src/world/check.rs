@@ -89,8 +89,12 @@ impl World {
                     }
                     carried.members += 1;
                     carried.wants_alone |= self.asked.get(&range.buf.0.into()).is_some_and(|a| a.request.no_merge);
-                    let memory = &self.buffers[&range.buf.0];
-                    if is_write {
+                    if let Some(page) = self.pages.get(range.buf) {
+                        if is_write {
+                            carried.content.push_bytes(&page[..]);
+                        }
+                    } else if is_write {
+                        let memory = &self.buffers[&range.buf.0];
                         let (from, len) = (u64::from(range.offset) / SECTOR, u64::from(range.len) / SECTOR);
                         carried.content.push_stamps(&memory[from as usize..(from + len) as usize]);
                     }

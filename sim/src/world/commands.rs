@@ -10,6 +10,7 @@ use crate::checker::hold;
 use crate::device;
 use crate::disk::{Content, SECTOR};
 use crate::fault::{Strike, Trouble};
+use crate::pages::is_page;
 use crate::sabotage::Sabotage;
 
 impl World {
@@ -71,14 +72,20 @@ impl World {
 
     /// Latent sectors whose time has come cannot be read from now on.
     fn ripen(&mut self, device: u32) {
-        let Self { faults, disks, now, .. } = self;
+        let Self { faults, disks, now, rng, .. } = self;
+        let mut flipped = Vec::new();
         faults.0.retain(|fault| match fault.trouble {
             Trouble::Latent { since, from, to } if fault.device == device && since <= *now => {
                 disks[device as usize - 1].spoil(from, to);
                 false
             }
+            Trouble::Flipped { since, from, to, per_mille } if fault.device == device && since <= *now => {
+                flipped.extend(disks[device as usize - 1].flip(from, to, per_mille, rng));
+                false
+            }
             _ => true,
         });
+        self.spoil(flipped.into_iter().map(|block| (device, block)).collect());
     }
 
     fn slow_down(&mut self, disk: usize) {
@@ -194,7 +201,8 @@ impl World {
     fn check_memory(&self, dispatch: Dispatch) {
         for segment in self.engine().segments(dispatch.id) {
             if let Segment::Payload(range) = segment {
-                hold!(Completion, self.buffers.contains_key(&range.buf.0), "the memory of {dispatch:?} is gone");
+                let is_there = self.buffers.contains_key(&range.buf.0) || self.pages.get(range.buf).is_some();
+                hold!(Completion, is_there, "the memory of {dispatch:?} is gone");
             }
         }
     }
@@ -215,6 +223,11 @@ impl World {
         }
         let shift = if self.sabotage == Some(Sabotage::ReadElsewhere) { BLOCK } else { 0 };
         for (at, range) in segments {
+            if is_page(range.buf) {
+                let bytes = self.disks[disk].read_bytes(at + shift, BLOCK);
+                self.pages.page(range.buf).copy_from_slice(&bytes);
+                continue;
+            }
             let mut stamps = vec![0; (u64::from(range.len) / SECTOR) as usize];
             self.disks[disk].read_stamps(at + shift, &mut stamps);
             self.memory(range).copy_from_slice(&stamps);

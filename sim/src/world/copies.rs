@@ -8,7 +8,7 @@ use braid_core::profile::slice;
 use braid_core::regions::REGION;
 use braid_core::request::{Event, ScrubCopy};
 use braid_core::units::{BLOCK, ChunkId, DeviceId, UNIT, VolumeId};
-use braid_core::volume::Extent;
+use braid_core::volume::{Extent, Volume};
 
 use super::World;
 use crate::checker::Checker;
@@ -32,11 +32,21 @@ impl World {
         columns.map(|c| (c.device, c.offset + part.offset)).collect()
     }
 
-    /// Blocks of volumes whose copies on members in use, as far as those are up to date, are not alike: volume and first byte. By brute force.
+    /// Blocks of volumes whose copies on members in use, as far as those are up to date, are not alike: volume and first byte.
+    /// By brute force. Pages of checksums are made alike when they are used.
     pub fn unequal(&self) -> Vec<(VolumeId, u64)> {
+        self.unequal_of(|volume| !volume.is_internal())
+    }
+
+    /// The same of pages of checksums.
+    pub fn unequal_pages(&self) -> Vec<(VolumeId, u64)> {
+        self.unequal_of(Volume::is_internal)
+    }
+
+    fn unequal_of(&self, which: impl Fn(&Volume) -> bool) -> Vec<(VolumeId, u64)> {
         let pool = self.engine().pool();
         let mut found = Vec::new();
-        for volume in pool.volumes() {
+        for volume in pool.volumes().filter(|volume| which(volume)) {
             for (unit, entry) in volume.map.entries() {
                 let chunk = pool.chunk(entry.chunk()).expect("it exists");
                 for block in (0..UNIT / BLOCK).filter(|b| entry.written() >> b & 1 == 1) {

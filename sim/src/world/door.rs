@@ -1,5 +1,7 @@
 //! The door of the engine: inputs with their time, and everything it wants until it rests.
 
+use std::collections::BTreeMap;
+
 use braid_core::control::Done;
 use braid_core::request::{Copy, Input, NO_BUF, Output, RequestError};
 use braid_core::units::{BufRange, DeviceId, Instant};
@@ -9,6 +11,7 @@ use super::life::config_of;
 use super::{World, mix};
 use crate::checker::hold;
 use crate::disk::SECTOR;
+use crate::pages::{self, is_page};
 use crate::sabotage::Sabotage;
 
 impl World {
@@ -21,6 +24,7 @@ impl World {
             }
             Input::Control { tag, .. } => mix(&mut self.hash, tag ^ 3),
             Input::Compared { tag, equal } => mix(&mut self.hash, tag << 1 ^ u64::from(*equal) ^ 6 << 50),
+            Input::Verified { tag, bad } => mix(&mut self.hash, tag << 1 ^ u64::from(*bad) ^ 7 << 50),
             Input::Clock { unix_s } => mix(&mut self.hash, *unix_s),
             Input::Tick => mix(&mut self.hash, 4),
         }
@@ -69,6 +73,16 @@ impl World {
                     }
                     self.done.push((tag, result));
                 }
+                Output::Page(work) => {
+                    let answer = match self.keeps_payload {
+                        true => {
+                            let World { pages, buffers, .. } = self;
+                            pages.work(work, |range| memory_in(buffers, range).to_vec())
+                        }
+                        false => pages::work_bare(work),
+                    };
+                    answer.into_iter().for_each(|answer| self.input(answer));
+                }
                 Output::Compare { tag, a, b } => {
                     let turned = self.sabotage == Some(Sabotage::CompareWrongly);
                     let equal = !self.keeps_payload || (self.memory(a).to_vec() == self.memory(b)) != turned;
@@ -105,7 +119,9 @@ impl World {
             return;
         }
         match copy {
+            Copy::Zero(range) if is_page(range.buf) => self.pages.zero(range),
             Copy::Zero(range) => self.memory(range).fill(0),
+            Copy::Move { from, to } if is_page(from.buf) => self.pages.copy(from.buf, to.buf),
             Copy::Move { from, to } => {
                 let stamps = self.memory(from).to_vec();
                 self.memory(to).copy_from_slice(&stamps);
@@ -116,6 +132,7 @@ impl World {
                 let rubbish = 0xdead_beef_0000_0000 | u64::from(buf.0);
                 self.buffers.insert(buf.0, vec![rubbish; (u64::from(len) / SECTOR) as usize]);
             }
+            Copy::Drop(id) if is_page(id) => self.pages.drop(id),
             Copy::Drop(id) => {
                 assert!(self.scratch.remove(&id.0), "scratch {id} is not in use");
                 self.buffers.remove(&id.0);
@@ -124,9 +141,13 @@ impl World {
     }
 
     pub(super) fn memory(&mut self, range: BufRange) -> &mut [u64] {
-        let memory = self.buffers.get_mut(&range.buf.0).unwrap_or_else(|| panic!("no buffer for {range:?}"));
-        let (from, len) = (u64::from(range.offset), u64::from(range.len));
-        assert!(from.is_multiple_of(SECTOR) && len.is_multiple_of(SECTOR));
-        &mut memory[(from / SECTOR) as usize..((from + len) / SECTOR) as usize]
+        memory_in(&mut self.buffers, range)
     }
+}
+
+fn memory_in(buffers: &mut BTreeMap<u32, Vec<u64>>, range: BufRange) -> &mut [u64] {
+    let memory = buffers.get_mut(&range.buf.0).unwrap_or_else(|| panic!("no buffer for {range:?}"));
+    let (from, len) = (u64::from(range.offset), u64::from(range.len));
+    assert!(from.is_multiple_of(SECTOR) && len.is_multiple_of(SECTOR));
+    &mut memory[(from / SECTOR) as usize..((from + len) / SECTOR) as usize]
 }

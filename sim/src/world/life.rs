@@ -233,6 +233,7 @@ impl World {
         self.watches.clear();
         self.buffers.clear();
         self.scratch.clear();
+        self.pages.clear();
         self.asked.clear();
     }
 }

@@ -14,13 +14,20 @@ impl World {
     pub(super) fn misdirect(&mut self, device: DeviceId, (offset, lands, len): (u64, u64, u64), content: &Content) {
         self.disks[device.index() - 1].write(lands, content, false, || true);
         let blocks = |at: u64| (at / BLOCK..(at + len) / BLOCK).map(|block| (device.0, block));
-        let spoilt: BTreeSet<(u32, u64)> = blocks(offset).chain(blocks(lands)).collect();
-        self.tell_spoilt(&spoilt);
-        self.spoilt_still.extend(&spoilt);
-        self.spoilt.extend(spoilt);
+        self.spoil(blocks(offset).chain(blocks(lands)).collect());
     }
 
-    /// Some write landed elsewhere.
+    /// These blocks hold what nobody wrote there.
+    pub(super) fn spoil(&mut self, blocks: BTreeSet<(u32, u64)>) {
+        if blocks.is_empty() {
+            return;
+        }
+        self.tell_spoilt(&blocks);
+        self.spoilt_still.extend(&blocks);
+        self.spoilt.extend(blocks);
+    }
+
+    /// Some write landed elsewhere, or a bit changed.
     pub fn was_misdirected(&self) -> bool {
         !self.spoilt.is_empty()
     }
@@ -53,10 +60,13 @@ impl World {
         self.spoilt_still = spoilt;
     }
 
-    /// Whatever stands in these blocks may be read.
+    /// Whatever stands in these blocks may be read, unless checksums say better.
     fn tell_spoilt(&mut self, spoilt: &BTreeSet<(u32, u64)>) {
         let after = self.next_tag - 1;
         for (volume, offset, (device, block)) in self.owners(spoilt) {
+            if self.engine().knows_better(volume, offset / UNIT) {
+                continue;
+            }
             let mut stamps = [0; (BLOCK / SECTOR) as usize];
             self.disks[device as usize - 1].read_stamps(block * BLOCK, &mut stamps);
             for (i, stamp) in stamps.into_iter().enumerate() {
@@ -81,7 +91,7 @@ impl World {
         if blocks.is_empty() {
             return found;
         }
-        for volume in pool.volumes() {
+        for volume in pool.volumes().filter(|v| !v.is_internal()) {
             for (unit, entry) in volume.map.entries() {
                 let chunk = pool.chunk(entry.chunk()).expect("it exists");
                 for block in 0..UNIT / BLOCK {

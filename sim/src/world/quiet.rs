@@ -26,7 +26,7 @@ impl World {
         }
         let report = engine.report();
         for kind in [ChunkType::Data, ChunkType::Metadata] {
-            let mapped: u64 = report.volumes.iter().map(|v| v.mapped[kind as usize]).sum();
+            let mapped: u64 = engine.pool().volumes().map(|v| v.mapped_units[kind as usize] * UNIT).sum();
             let used: u64 = report.chunks.iter().filter(|c| c.kind == kind).map(|c| c.used).sum();
             let entries: usize = engine.pool().volumes().map(|v| v.map.entries().count()).sum();
             let about = format!("{entries} entries; {}", engine.space_state());
@@ -36,7 +36,12 @@ impl World {
         for volume in engine.pool().volumes() {
             let mut entries = 0;
             for (unit, entry) in volume.map.entries() {
-                hold!(Drain, entry.written() != 0, "volume {} unit {unit} is only reserved", volume.id);
+                hold!(
+                    Drain,
+                    entry.written() != 0 || volume.is_internal(),
+                    "volume {} unit {unit} is only reserved",
+                    volume.id
+                );
                 hold!(Drain, places.insert((entry.chunk(), entry.unit())), "{entry:?} has two owners");
                 let chunk = engine.pool().chunk(entry.chunk()).expect("it exists");
                 hold!(Drain, u64::from(entry.unit()) < chunk.length / UNIT, "{entry:?} is outside its chunk");
@@ -54,7 +59,8 @@ impl World {
 
     /// The same, until `goes_on` says no: beside a device that never answers a read may wait for ever.
     pub fn verify_while(&mut self, goes_on: impl Fn(&World) -> bool) {
-        let volumes: Vec<(VolumeId, u64)> = self.engine().pool().volumes().map(|v| (v.id, v.size)).collect();
+        let volumes: Vec<(VolumeId, u64)> =
+            self.engine().pool().volumes().filter(|v| !v.is_internal()).map(|v| (v.id, v.size)).collect();
         for (id, size) in volumes {
             let mut blocks: Vec<u64> = self.oracle.touched(id.0).into_iter().map(|s| s * SECTOR / BLOCK).collect();
             // A growth that nobody was told of may be undone.

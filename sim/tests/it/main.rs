@@ -8,6 +8,7 @@ mod damage;
 mod faults;
 mod full;
 mod gaps;
+mod integrity;
 mod intent;
 mod lab;
 mod live;

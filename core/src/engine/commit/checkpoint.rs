@@ -81,6 +81,11 @@ impl Engine {
         self.commit.orphans.extend(pages);
     }
 
+    /// A checkpoint is due for room in the log.
+    pub(in crate::engine) fn is_log_full(&self) -> bool {
+        self.journal.blocks_used() > self.journal.blocks() / 2
+    }
+
     pub(super) fn drive_checkpoint(&mut self) {
         let Some(checkpoint) = &self.commit.checkpoint else {
             if self.commit.dead {
@@ -91,7 +96,7 @@ impl Engine {
                 self.commit.counted = self.journal.appended();
                 self.commit.dirty_leaves = self.pool.volumes().map(|v| v.map.dirty.len() as u64).sum();
             }
-            let due = self.journal.blocks_used() > self.journal.blocks() / 2
+            let due = self.is_log_full()
                 || self.commit.dirty_leaves > DIRTY_LEAVES_MAX
                 || self.commit.starved
                 || self.commit.leaves.is_some()
@@ -100,7 +105,7 @@ impl Engine {
                 || self.is_catching_up_due();
             // A ring moves between two groups.
             let moves_ring = self.commit.leaves.as_ref().is_some_and(|leaves| leaves.ring.is_some());
-            if due && !(moves_ring && self.journal.is_busy()) {
+            if due && !(moves_ring && self.journal.is_busy()) && !self.waits_for_sums() {
                 self.start_checkpoint();
             }
             return;

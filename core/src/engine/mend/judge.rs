@@ -22,22 +22,28 @@ pub(in crate::engine) enum Winner {
     /// No copy could be read, or copies differ and nothing says which is right.
     #[default]
     Nobody,
+    /// No copy is what was written.
+    Lost,
 }
 
-/// Chooses.
+/// Chooses. `right` has a bit for each copy that was read and is what the block's checksum says; None without a checksum.
 ///
-/// | known | copies that were read | winner |
-/// |---|---|---|
-/// | any | all alike | the first of them |
-/// | dirty | differ | the one with the lowest number, so that a mend that a crash interrupts ends as it began |
-/// | nothing | differ, more than half alike | the first of those |
-/// | nothing | differ otherwise | nobody |
-pub(in crate::engine) fn winner(groups: &Groups, known: Known) -> Winner {
+/// | known | checksum | copies that were read | winner |
+/// |---|---|---|---|
+/// | any | some match | any | the first that matches |
+/// | nothing | none matches | any | nobody, and the block is lost |
+/// | any | none | all alike | the first of them |
+/// | dirty | none, or none matches | differ | the one with the lowest number, so that a mend that a crash interrupts ends as it began |
+/// | nothing | none | differ, more than half alike | the first of those |
+/// | nothing | none | differ otherwise | nobody |
+pub(in crate::engine) fn winner(groups: &Groups, known: Known, right: Option<u8>) -> Winner {
     let first = groups.iter().position(Option::is_some);
-    match (first, known) {
-        (None, _) => Winner::Nobody,
-        (Some(first), Known::Dirty) => Winner::Copy(first),
-        (Some(_), Known::Nothing) => majority(groups).map_or(Winner::Nobody, |group| Winner::Copy(group.into())),
+    match (first, known, right) {
+        (_, _, Some(right)) if right != 0 => Winner::Copy(right.trailing_zeros() as usize),
+        (_, Known::Nothing, Some(_)) => Winner::Lost,
+        (None, _, _) => Winner::Nobody,
+        (Some(first), Known::Dirty, _) => Winner::Copy(first),
+        (Some(_), Known::Nothing, None) => majority(groups).map_or(Winner::Nobody, |group| Winner::Copy(group.into())),
     }
 }
 
@@ -51,15 +57,16 @@ pub(in crate::engine) fn majority(groups: &Groups) -> Option<u8> {
 mod tests {
     use super::*;
 
+    fn groups(text: &str) -> Groups {
+        let mut groups = [None; COPIES_MAX];
+        for (group, c) in groups.iter_mut().zip(text.chars()) {
+            *group = c.to_digit(10).map(|n| n as u8);
+        }
+        groups
+    }
+
     #[test]
     fn winners_by_what_the_copies_say() {
-        let groups = |text: &str| -> Groups {
-            let mut groups = [None; COPIES_MAX];
-            for (group, c) in groups.iter_mut().zip(text.chars()) {
-                *group = c.to_digit(10).map(|n| n as u8);
-            }
-            groups
-        };
         // Copies as groups, - for one that could not be read | nothing is known | dirty.
         for (text, clean, dirty) in [
             ("----", None, None),
@@ -78,11 +85,32 @@ mod tests {
             ("0110", None, Some(0)),
             ("-122", Some(2), Some(1)),
         ] {
-            let found = [Known::Nothing, Known::Dirty].map(|known| match winner(&groups(text), known) {
+            let found = [Known::Nothing, Known::Dirty].map(|known| match winner(&groups(text), known, None) {
                 Winner::Copy(copy) => Some(copy),
                 Winner::Nobody => None,
+                Winner::Lost => panic!("{text}: nothing says that it is lost"),
             });
             assert_eq!(found, [clean, dirty], "{text}");
+        }
+    }
+
+    #[test]
+    fn winners_by_what_checksums_say() {
+        use Winner::{Copy, Lost, Nobody};
+        // Copies | bits of those that match | nothing is known | dirty.
+        for (text, right, clean, dirty) in [
+            ("00--", 0b11, Copy(0), Copy(0)),
+            ("01--", 0b10, Copy(1), Copy(1)),
+            ("-1--", 0b10, Copy(1), Copy(1)),
+            // Two that are wrong in the same way don't outvote the one that is right.
+            ("001-", 0b100, Copy(2), Copy(2)),
+            ("00--", 0, Lost, Copy(0)),
+            ("01--", 0, Lost, Copy(0)),
+            ("-1--", 0, Lost, Copy(1)),
+            ("----", 0, Lost, Nobody),
+        ] {
+            let found = [Known::Nothing, Known::Dirty].map(|known| winner(&groups(text), known, Some(right)));
+            assert_eq!(found, [clean, dirty], "{text} {right:b}");
         }
     }
 }

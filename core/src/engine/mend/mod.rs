@@ -2,33 +2,48 @@
 //! and written over those that differ or could not be read.
 //!
 //! ```text
-//!   lock --> read every copy --> compare --> choose a winner --> write the others --> tell --> unlock
+//!   lock --> read every copy --> compare --> ask checksums --> choose a winner --> write the others --> tell --> unlock
 //! ```
 //!
 //! | cause | when |
 //! |---|---|
 //! | a scrub | its first look doubts a unit |
 //! | a read | one copy failed it, another served it |
+//! | a read | no copy was what its checksums say: it waits for the judgement |
 //! | a catch-up | a member missed writes there |
 //! | a resync | a write may have been under way at a crash |
 //!
 //! Content of a volume is read under the range lock of its unit. What a client waits for is of the classes of clients, the
-//! rest of the asynchronous ones: a writer may wait for the lock, so no class that settings can bring to a stand. Pages of the pool are never written in place, so they need no lock: a look at them counts
-//! when no checkpoint was under way from its beginning to its end, and they are not written here.
+//! rest of the asynchronous ones: a writer may wait for the lock, so no class that settings can bring to a stand. Pages of the
+//! pool are never written in place, so they need no lock: a look at them counts when no checkpoint was under way from its
+//! beginning to its end, and they are not written here.
+//!
+//! | file | what |
+//! |---|---|
+//! | `judge.rs` | which copy is right |
+//! | `verify.rs` | what checksums say, and what becomes of them |
+//! | `readers.rs` | reads that wait for it |
+//! | `settle.rs` | what follows for those who count on the unit |
+//! | `wanted.rs` | units that reads found trouble in |
 
 pub(super) mod judge;
+mod readers;
+mod settle;
+mod verify;
 pub(super) mod wanted;
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use super::Engine;
 use crate::chunk::Column;
 use crate::profile::slice;
 use crate::queue::{Io, Owner};
 use crate::regions;
-use crate::request::{Copy, DeviceOp, Event, IoError, Output};
+use crate::request::{Copy, DeviceOp, IoError, Output};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, UNIT, VolumeId};
 use judge::{Groups, Known, Winner};
+use readers::Reader;
 
 /// Most copies of anything: raid1c4.
 pub(super) const COPIES_MAX: usize = 4;
@@ -44,6 +59,10 @@ pub(super) enum Cause {
     Scrub(u32),
     /// A read that one copy failed.
     Read,
+    /// A read that waits.
+    Verify,
+    /// A write that covers a part of the block waits, and holds its range.
+    Edge,
     /// A member that missed something.
     CatchUp,
     /// Copies that may differ since a crash; urgent when a read waits.
@@ -53,7 +72,7 @@ pub(super) enum Cause {
 impl Cause {
     /// A client may wait for it.
     fn is_urgent(self) -> bool {
-        matches!(self, Cause::Scrub(_) | Cause::Resync { is_urgent: true })
+        matches!(self, Cause::Scrub(_) | Cause::Verify | Cause::Edge | Cause::Resync { is_urgent: true })
     }
 }
 
@@ -64,6 +83,8 @@ pub(super) enum Target {
     Unit(VolumeId, u64),
     /// The same, unless it is somewhere else by now.
     UnitAt(VolumeId, u64, (ChunkId, u32)),
+    /// One block, whose range is held by who wants it: it is judged and not written.
+    Block(VolumeId, u64),
     /// Pages of the pool: a unit of a system chunk.
     Pages(ChunkId, u32),
 }
@@ -72,8 +93,14 @@ impl Target {
     fn home(self) -> Option<(VolumeId, u64)> {
         match self {
             Target::Unit(volume, unit) | Target::UnitAt(volume, unit, _) => Some((volume, unit)),
+            Target::Block(volume, block) => Some((volume, block / BLOCKS_PER_UNIT)),
             Target::Pages(..) => None,
         }
+    }
+
+    /// The unit whose range is to be locked.
+    fn locked(self) -> Option<(VolumeId, u64)> {
+        self.home().filter(|_| !matches!(self, Target::Block(..)))
     }
 }
 
@@ -85,8 +112,8 @@ pub(super) struct Mend {
     /// Checkpoints so far, and comings and goings of members, when the look began.
     checkpoints: u64,
     moves: u64,
-    /// Where it looks.
-    chunk: Option<ChunkId>,
+    /// Chunk and unit of it.
+    place: Option<(ChunkId, u32)>,
     pub(super) columns: [Option<Column>; COPIES_MAX],
     /// First byte within a column.
     pub(super) offset: u64,
@@ -101,6 +128,11 @@ pub(super) struct Mend {
     gone: [u16; COPIES_MAX],
     /// By copy: blocks that differ from another copy.
     unlike: [[u16; COPIES_MAX]; COPIES_MAX],
+    /// What the checksums say.
+    sums: verify::Sums,
+    readers: Vec<Reader>,
+    /// Nobody may see the winners before they are on stable media: a crash on the way could make another one win.
+    must_flush: bool,
     /// By copy: blocks that are written, and those of them that could not be.
     rewritten: [u16; COPIES_MAX],
     failed: [u16; COPIES_MAX],
@@ -112,6 +144,34 @@ pub(super) struct Mend {
 }
 
 impl Mend {
+    fn new(cause: Cause, target: Target) -> Mend {
+        Mend {
+            cause,
+            target,
+            epoch: None,
+            checkpoints: 0,
+            moves: 0,
+            place: None,
+            columns: [None; COPIES_MAX],
+            offset: 0,
+            scratch: [None; COPIES_MAX],
+            pending: 0,
+            stale: 0,
+            mask: 0,
+            bad: [0; COPIES_MAX],
+            gone: [0; COPIES_MAX],
+            unlike: [[0; COPIES_MAX]; COPIES_MAX],
+            sums: verify::Sums::default(),
+            readers: Vec::new(),
+            must_flush: false,
+            rewritten: [0; COPIES_MAX],
+            failed: [0; COPIES_MAX],
+            lacks_source: false,
+            error: None,
+            is_settled: false,
+        }
+    }
+
     fn has(&self, copy: usize, block: u64) -> bool {
         self.scratch[copy].is_some() && (self.bad[copy] | self.gone[copy]) >> block & 1 == 0
     }
@@ -147,6 +207,7 @@ impl Mend {
     pub(super) fn base(&self) -> u64 {
         match self.target {
             Target::Unit(_, unit) | Target::UnitAt(_, unit, _) => unit * UNIT,
+            Target::Block(_, block) => block / BLOCKS_PER_UNIT * UNIT,
             Target::Pages(_, unit) => u64::from(unit) * UNIT,
         }
     }
@@ -159,29 +220,13 @@ impl Mend {
 impl Engine {
     /// Begins; [`Engine::mended`] hears of the end.
     pub(super) fn mend(&mut self, cause: Cause, target: Target) {
-        let id = self.mends.insert(Mend {
-            cause,
-            target,
-            epoch: None,
-            checkpoints: 0,
-            moves: 0,
-            chunk: None,
-            columns: [None; COPIES_MAX],
-            offset: 0,
-            scratch: [None; COPIES_MAX],
-            pending: 0,
-            stale: 0,
-            mask: 0,
-            bad: [0; COPIES_MAX],
-            gone: [0; COPIES_MAX],
-            unlike: [[0; COPIES_MAX]; COPIES_MAX],
-            rewritten: [0; COPIES_MAX],
-            failed: [0; COPIES_MAX],
-            lacks_source: false,
-            error: None,
-            is_settled: false,
-        });
-        match target.home() {
+        self.mend_for(cause, target, None);
+    }
+
+    /// As [`mend`](Self::mend), for a read that waits for the judgement.
+    fn mend_for(&mut self, cause: Cause, target: Target, reader: Option<Reader>) {
+        let id = self.mends.insert(Mend { readers: reader.into_iter().collect(), ..Mend::new(cause, target) });
+        match target.locked() {
             Some((volume, unit)) if !self.locks.acquire(volume, unit * UNIT, (unit + 1) * UNIT, TOKENS | id) => {}
             _ => self.begin_mend(id),
         }
@@ -202,6 +247,10 @@ impl Engine {
             Target::Unit(volume, unit) => of_volume(volume, unit),
             Target::UnitAt(volume, unit, place) => {
                 Some(of_volume(volume, unit)).filter(|at| (at.0, at.1) == place).unwrap_or_default()
+            }
+            Target::Block(volume, block) => {
+                let (chunk, place, written) = of_volume(volume, block / BLOCKS_PER_UNIT);
+                (chunk, place, written & 1 << (block % BLOCKS_PER_UNIT))
             }
             Target::Pages(chunk, unit) => (chunk, unit, self.commit.pages_of(chunk, unit)),
         }
@@ -224,7 +273,7 @@ impl Engine {
         }
         let (checkpoints, epoch) = (self.counters.checkpoints, self.space.enter());
         let mend = &mut self.mends[id];
-        (mend.mask, mend.chunk, mend.columns, mend.offset) = (mask, Some(chunk), columns, part.offset);
+        (mend.mask, mend.columns, mend.offset, mend.place) = (mask, columns, part.offset, Some((chunk, unit)));
         (mend.checkpoints, mend.moves, mend.epoch) = (checkpoints, self.moves, Some(epoch));
         let region = target.home().map(|(volume, unit)| regions::of_unit(volume, unit));
         let is_stale = |c: &Column| region.is_some_and(|region| self.pool.is_stale(c.device, region));
@@ -303,7 +352,7 @@ impl Engine {
             }
         }
         if mend.pending == 0 {
-            self.judge_mend(id);
+            self.verify_mend(id);
         }
     }
 
@@ -314,46 +363,26 @@ impl Engine {
         mend.unlike[a][b] |= u16::from(!equal) << block;
         mend.pending -= 1;
         if mend.pending == 0 {
-            self.judge_mend(id);
+            self.verify_mend(id);
         }
     }
 
     /// All copies are in memory and compared: what has to be written is.
     fn judge_mend(&mut self, id: u32) {
-        let mend = &self.mends[id];
-        let is_ours = mend.volume().is_some();
-        if let Cause::Scrub(_) = mend.cause {
+        let (cause, is_ours) = (self.mends[id].cause, self.mends[id].volume().is_some());
+        if let Cause::Scrub(_) = cause {
             self.scrub_judged(id);
         }
-        if !is_ours || self.commit.is_opening() {
+        self.settle_sums(id);
+        if !is_ours || cause == Cause::Edge || self.commit.is_opening() {
             return self.end_mend(id);
         }
         self.mends[id].is_settled = true;
         for block in blocks(self.mends[id].mask) {
-            let mend = &self.mends[id];
-            let (groups, mut losers) = (mend.groups(block), [None; COPIES_MAX]);
-            let winner = match judge::winner(&groups, self.known(mend)) {
-                Winner::Copy(winner) => {
-                    mend.losers(block, winner).for_each(|copy| losers[copy] = mend.columns[copy]);
-                    Some(winner)
-                }
-                // Where nothing says which is right, what missed a write is certainly not.
-                Winner::Nobody => {
-                    let stale = |copy: &usize| mend.stale >> copy & 1 == 1;
-                    (0..COPIES_MAX).filter(stale).for_each(|copy| losers[copy] = mend.columns[copy]);
-                    groups.iter().position(Option::is_some)
-                }
-            };
-            let Some(winner) = winner else {
-                self.mends[id].lacks_source = true;
-                continue;
-            };
-            let buf = mend.scratch[winner].expect("it was read");
-            for (copy, column) in losers.into_iter().enumerate() {
-                let Some(column) = column.filter(|c| self.pool.is_online(c.device)) else { continue };
-                self.mends[id].rewritten[copy] |= 1 << block;
-                self.issue_mend(id, DeviceOp::Write { fua: false }, column, block, buf);
-            }
+            self.write_winner(id, block);
+        }
+        if !self.mends[id].must_flush {
+            self.serve_readers(id);
         }
         if self.mends[id].pending == 0 {
             return self.end_mend(id);
@@ -365,7 +394,37 @@ impl Engine {
 
     /// A mend looks at a unit of this chunk.
     pub(super) fn mends_in(&self, chunk: ChunkId) -> bool {
-        self.mends.iter().any(|mend| mend.chunk == Some(chunk))
+        self.mends.iter().any(|mend| mend.place.is_some_and(|(at, _)| at == chunk))
+    }
+
+    fn write_winner(&mut self, id: u32, block: u64) {
+        let mend = &self.mends[id];
+        let (groups, mut losers) = (mend.groups(block), [None; COPIES_MAX]);
+        let winner = match self.winner(mend, block) {
+            Winner::Copy(winner) => {
+                mend.losers(block, winner).for_each(|copy| losers[copy] = mend.columns[copy]);
+                Some(winner)
+            }
+            // Where nothing says which is right, what missed a write is certainly not.
+            Winner::Nobody | Winner::Lost => {
+                let stale = |copy: &usize| mend.stale >> copy & 1 == 1;
+                (0..COPIES_MAX).filter(stale).for_each(|copy| losers[copy] = mend.columns[copy]);
+                groups.iter().position(Option::is_some)
+            }
+        };
+        // Torn on its way over another copy, it might leave what the checksum of before matches: that one would win then.
+        let must_flush = mend.right(block) == Some(0) && self.known(mend) == Known::Dirty;
+        let Some(winner) = winner else {
+            self.mends[id].lacks_source = true;
+            return;
+        };
+        let buf = mend.scratch[winner].expect("it was read");
+        for (copy, column) in losers.into_iter().enumerate() {
+            let Some(column) = column.filter(|c| self.pool.is_online(c.device)) else { continue };
+            self.mends[id].rewritten[copy] |= 1 << block;
+            self.mends[id].must_flush |= must_flush;
+            self.issue_mend(id, DeviceOp::Write { fua: false }, column, block, buf);
+        }
     }
 
     /// What is known of the blocks of a unit. Where checksums have a say, they have it here.
@@ -376,39 +435,9 @@ impl Engine {
         }
     }
 
-    /// The winners are where they belong: it is counted and told.
-    fn mend_written(&mut self, id: u32) {
-        let mend = &self.mends[id];
-        let (volume, base, offset, cause) = (mend.volume(), mend.base(), mend.offset, mend.cause);
-        let done = |copy: usize| mend.rewritten[copy] & !mend.failed[copy];
-        let copies: [_; COPIES_MAX] = core::array::from_fn(|copy| mend.columns[copy].map(|c| (c, done(copy))));
-        let name = self.volume_name(volume);
-        for (column, mask) in copies.into_iter().flatten().filter(|(_, mask)| *mask != 0) {
-            let device = column.device;
-            if let Some(member) =
-                self.pool.device_mut(device).filter(|_| !matches!(cause, Cause::Resync { .. } | Cause::CatchUp))
-            {
-                member.counters.repaired += u64::from(mask.count_ones());
-            }
-            if matches!(cause, Cause::Scrub(_)) && !self.scrub.is_ended() {
-                self.pool.scrub.repaired = self.pool.scrub.repaired.saturating_add(mask.count_ones().into());
-            }
-            for (first, count) in runs(mask) {
-                let (device_offset, name) = (column.offset + offset + first * BLOCK, name.clone());
-                let (offset, len) = (base + first * BLOCK, count * BLOCK);
-                let event = Event::Repaired { volume, name, offset, len, device, device_offset };
-                match cause {
-                    Cause::Scrub(_) => self.tell_place(event),
-                    Cause::Resync { .. } | Cause::CatchUp => {}
-                    Cause::Read => self.outputs.push_back(Output::Event(event)),
-                }
-            }
-        }
-        self.end_mend(id);
-    }
-
     /// Gives back memory, space and the lock, and tells who wanted it.
-    fn end_mend(&mut self, id: u32) {
+    pub(super) fn end_mend(&mut self, id: u32) {
+        self.serve_readers(id);
         let mend = self.mends.remove(id);
         if let Some(epoch) = mend.epoch {
             self.space.leave(epoch);
@@ -416,13 +445,14 @@ impl Engine {
         for buf in mend.scratch.into_iter().flatten() {
             self.outputs.push_back(Output::Copy(Copy::Drop(buf)));
         }
-        if let Some((volume, unit)) = mend.target.home() {
+        if let Some((volume, unit)) = mend.target.locked() {
             self.unit_mended(&mend, volume, unit);
             self.unlock(volume, unit * UNIT, (unit + 1) * UNIT, TOKENS | id);
         }
         match mend.cause {
             Cause::Scrub(piece) => self.scrub_mended(piece, &mend),
             Cause::Read => self.wanted.ended(),
+            Cause::Verify | Cause::Edge => {}
             Cause::CatchUp => {
                 let (volume, unit) = mend.target.home().expect("units are caught up");
                 self.catch_up_ended(volume, unit);
@@ -430,45 +460,6 @@ impl Engine {
             Cause::Resync { .. } => {
                 let (volume, unit) = mend.target.home().expect("units are resynchronised");
                 self.resync_ended(volume, unit);
-            }
-        }
-    }
-
-    /// What follows from a mend for those who wait for the unit to be as it should; the range lock is still held.
-    fn unit_mended(&mut self, mend: &Mend, volume: VolumeId, unit: u64) {
-        if !mend.is_settled {
-            if mend.cause == Cause::CatchUp {
-                self.stale_unit_failed(volume, unit, None);
-            }
-            return;
-        }
-        let part = (unit * UNIT, (unit + 1) * UNIT);
-        self.note_unflushed(volume, part.0, part.1);
-        let was_dirty = self.known(mend) == Known::Dirty;
-        let error = mend.error.unwrap_or(IoError::Media);
-        let mut failed = None;
-        for (copy, column) in mend.columns.iter().enumerate() {
-            let Some(column) = column else { continue };
-            // What could not be written is behind now, unless it is no worse than it was.
-            let is_worse = mend.failed[copy] != 0 && (was_dirty || mend.stale >> copy & 1 == 1);
-            let is_absent =
-                self.was_away(column.device, mend.moves) && (was_dirty || mend.rewritten.iter().any(|&m| m != 0));
-            if is_worse {
-                self.miss(column.device, volume, part, error);
-                failed = Some(column.device);
-            } else if is_absent {
-                self.miss(column.device, volume, part, IoError::Gone);
-            }
-        }
-        self.unit_settled(volume, unit);
-        match failed {
-            None if !mend.lacks_source => self.stale_unit_done(volume, unit),
-            by => self.stale_unit_failed(volume, unit, by),
-        }
-        // Who came meanwhile has nothing of this.
-        for column in mend.columns.iter().flatten() {
-            if self.was_away(column.device, mend.moves) {
-                self.set_back(column.device, volume, part);
             }
         }
     }

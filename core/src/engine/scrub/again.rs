@@ -10,6 +10,7 @@ use crate::engine::mend::{COPIES_MAX, Cause, Mend, Target, runs};
 use crate::request::{Event, ScrubCopy};
 use crate::scrub::Found;
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, DeviceId};
+use crate::volume::INTERNAL;
 
 /// Looks at one unit of pages that a checkpoint came between; then it is counted as undecided and left to the next scrub.
 const TRIES_MAX: u32 = 8;
@@ -46,6 +47,10 @@ impl Engine {
         piece.again = Some(Again { unit, tries });
         let place = (piece.chunk, piece.first + unit as u32);
         match piece.units[unit].home.get() {
+            Some((INTERNAL, at)) => {
+                self.rewrite_pages(at);
+                self.mend(Cause::Scrub(id), Target::UnitAt(INTERNAL, at, place));
+            }
             Some((volume, at)) => self.mend(Cause::Scrub(id), Target::UnitAt(volume, at, place)),
             None if is_writing => self.scrub.wait_pages.push(id),
             None => self.mend(Cause::Scrub(id), Target::Pages(place.0, place.1)),
@@ -114,23 +119,40 @@ impl Complaint {
         }
     }
 
+    /// All copies of a block hold the same, and it is not what was written.
+    fn count_alike(&mut self, mend: &Mend, groups: &Groups, right: Option<u8>) {
+        if right == Some(0) {
+            let read = groups.iter().zip(mend.columns).filter_map(|(group, column)| column.filter(|_| group.is_some()));
+            self.found.extend(read.map(|column| (column.device, Found { differences: 1, read_errors: 0 })));
+        }
+    }
+
     /// Blocks that are not alike; neighbours that differ in the same way are told as one.
     fn of_differences(&mut self, mend: &Mend, name: &str) {
-        let mut told: Vec<(u64, u64, Groups)> = Vec::new();
+        let mut told: Vec<(u64, u64, Groups, Option<u8>)> = Vec::new();
         for block in 0..BLOCKS_PER_UNIT {
-            let groups = mend.groups(block);
+            let (groups, right) = (mend.groups(block), mend.right(block));
             let first = groups.iter().flatten().next();
-            if groups.iter().flatten().all(|g| Some(g) == first) {
+            let all_alike = groups.iter().flatten().all(|g| Some(g) == first);
+            self.differences += u64::from(!all_alike || right == Some(0) && first.is_some());
+            if all_alike {
+                self.count_alike(mend, &groups, right);
                 continue;
             }
-            self.differences += 1;
+            let right = match right {
+                None | Some(0) => majority(&groups).filter(|_| right.is_none()),
+                Some(right) => groups[right.trailing_zeros() as usize],
+            };
             match told.last_mut() {
-                Some((first, count, before)) if *before == groups && *first + *count == block => *count += 1,
-                _ => told.push((block, 1, groups)),
+                Some((first, count, before, same))
+                    if (*before, *same) == (groups, right) && *first + *count == block =>
+                {
+                    *count += 1;
+                }
+                _ => told.push((block, 1, groups, right)),
             }
         }
-        for (first, count, groups) in told {
-            let right = majority(&groups);
+        for (first, count, groups, right) in told {
             let mut copies = Vec::with_capacity(COPIES_MAX);
             for (group, column) in groups.into_iter().zip(mend.columns) {
                 let (Some(group), Some(column)) = (group, column) else { continue };

@@ -4,12 +4,14 @@ use alloc::vec::Vec;
 
 use super::{COPIES_MAX, Engine, Home, Piece, Stage, TURN, Turn, Unit, range, runs};
 use crate::ChunkType;
+use crate::engine::sums::Part;
 use crate::profile::slice;
 use crate::queue::{Io, Owner};
 use crate::regions;
 use crate::request::{DeviceOp, IoError, Output};
 use crate::scrub::{PART_MAX, Place, WINDOW};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, ChunkId, DeviceId, UNIT};
+use crate::volume::INTERNAL;
 
 impl Engine {
     /// Fills the window of every lane, one piece each in turn.
@@ -211,11 +213,15 @@ impl Engine {
         piece.stage = Stage::Comparing;
         let copies: Vec<(usize, BufId)> =
             piece.scratch.iter().enumerate().filter_map(|(copy, buf)| Some((copy, (*buf)?))).collect();
+        // One more than there are, until all were asked.
+        piece.pending = 1;
+        let mut sums = Vec::new();
         for (i, unit) in piece.units.iter().enumerate().filter(|_| !is_ended) {
             if unit.bad != 0 {
                 piece.doubts |= 1 << i;
                 continue;
             }
+            sums.push(i);
             let mut have = copies.iter().filter(|(copy, _)| unit.gone >> copy & 1 == 0);
             let Some(&(_, one)) = have.next() else { continue };
             let base = (u64::from(piece.first) + i as u64) * UNIT;
@@ -229,6 +235,51 @@ impl Engine {
                 }
             }
         }
+        for unit in sums {
+            self.ask_sums(id, unit, &copies);
+        }
+        self.scrub_answered(id);
+    }
+
+    /// A unit of a piece is compared with its checksums as well.
+    fn ask_sums(&mut self, id: u32, i: usize, copies: &[(usize, BufId)]) {
+        let piece = &self.scrub.pieces[id];
+        let (unit, chunk, place) = (&piece.units[i], piece.chunk, piece.first + i as u32);
+        let Some((volume, at)) = unit.home.get() else { return };
+        if volume == INTERNAL {
+            let mask = unit.mask;
+            self.scrub.pieces[id].pending += mask.count_ones();
+            let asked = self.scrub_pages(id, at, mask);
+            self.scrub.pieces[id].pending -= mask.count_ones() - asked;
+        } else if self.is_summed(volume) {
+            let begins = (u64::from(place) * UNIT) as i64 - piece.from as i64;
+            let mut here = [None; COPIES_MAX];
+            copies
+                .iter()
+                .filter(|(copy, _)| unit.gone >> copy & 1 == 0)
+                .for_each(|&(copy, buf)| here[copy] = Some(buf));
+            let part = Part { piece: id, unit: i as u32, place, mask: unit.mask, at: begins, copies: here };
+            self.scrub.pieces[id].pending += 1;
+            self.scrub_sums(chunk, part);
+        }
+    }
+
+    /// A page is there, and so many questions were asked about it.
+    pub(in crate::engine) fn scrub_asks(&mut self, id: u32, asked: u32) {
+        self.scrub.pieces[id].pending += asked;
+        self.scrub_answered(id);
+    }
+
+    /// One copy of a part of a unit is what its checksums say, or not.
+    pub(in crate::engine) fn scrub_verified(&mut self, tag: u64, bad: u16) {
+        let (id, unit) = ((tag >> 16) as u32, tag & 0xffff);
+        self.scrub.pieces[id].doubts |= u16::from(bad != 0) << unit;
+        self.scrub_answered(id);
+    }
+
+    fn scrub_answered(&mut self, id: u32) {
+        let piece = &mut self.scrub.pieces[id];
+        piece.pending -= 1;
         if piece.pending == 0 {
             self.piece_compared(id);
         }
@@ -239,10 +290,7 @@ impl Engine {
         let (id, unit) = ((tag >> 8) as u32, tag & 0xff);
         let piece = &mut self.scrub.pieces[id];
         piece.doubts |= u16::from(!equal) << unit;
-        piece.pending -= 1;
-        if piece.pending == 0 {
-            self.piece_compared(id);
-        }
+        self.scrub_answered(id);
     }
 
     fn piece_compared(&mut self, id: u32) {

@@ -48,6 +48,9 @@ pub struct DeviceStatus {
     /// Blocks of 4 KiB that were written anew since the pool was opened: they could not be read, or were wrong.
     #[serde(default)]
     pub repaired: u64,
+    /// Blocks that were not what their checksums say.
+    #[serde(default)]
+    pub checksum_errors: u64,
     /// Reads and writes since the pool was opened that took longer than 1 s on a rotating member, 100 ms on another,
     /// waiting in the member's line included.
     pub slow_ios: u64,

@@ -265,6 +265,15 @@ pub struct PoolStatus {
     pub read_policy: String,
     /// Allocation mode.
     pub mode: String,
+    /// What content is summed with: `crc32c`, `xxh3` or `none`.
+    #[serde(default)]
+    pub checksum: String,
+    /// Checksums in memory.
+    #[serde(default)]
+    pub checksum_cache: ChecksumCache,
+    /// Blocks without a good copy, as far as reads or a scrub found them since the pool was opened; empty is good.
+    #[serde(default)]
+    pub lost: Vec<LostRange>,
     /// Chunks.
     pub chunks: u64,
     /// Of them with fewer good columns than their profile says.
@@ -294,6 +303,28 @@ pub struct PoolStatus {
     pub job: super::JobInfo,
     /// Members in id order.
     pub devices: Vec<DeviceStatus>,
+}
+
+/// The memory that checksums are kept in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChecksumCache {
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// Of them what the devices don't have yet.
+    pub unwritten_bytes: u64,
+    /// Bytes that there may be.
+    pub limit_bytes: u64,
+}
+
+/// Blocks without a good copy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostRange {
+    /// The volume.
+    pub volume: String,
+    /// First byte within it.
+    pub offset: u64,
+    /// Bytes, whole blocks.
+    pub bytes: u64,
 }
 
 /// Bytes of one chunk type that did not find room where they belong.

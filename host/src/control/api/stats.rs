@@ -187,6 +187,9 @@ pub struct DeviceIo {
     pub read_errors: u64,
     /// Failed writes, flushes and discards.
     pub write_errors: u64,
+    /// Blocks that were not what their checksums say.
+    #[serde(default)]
+    pub checksum_errors: u64,
     /// Reads the policy chose this device for.
     pub chosen: u64,
     /// In flight now.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use braid_core::allocator::{Hint, Mode};
 use braid_core::meta::format::{self, NewPool};
+use braid_core::sums::Checksum;
 use braid_core::units::Uuid;
 use braid_core::{DeviceClass, Profile, Tiers};
 
@@ -50,6 +51,9 @@ pub(super) fn new_pool(request: &CreatePool, claimed: &[Claimed]) -> Result<(New
     }
     for (name, value) in &request.properties {
         properties.push((properties::canonical(name).to_string(), value.clone()));
+    }
+    if !properties.iter().any(|(name, _)| name == "checksum") {
+        properties.push(("checksum".into(), Checksum::Crc32c.name().into()));
     }
     // `strict` belongs to a mode, so the mode comes first.
     properties.sort_by_key(|(name, _)| name != "allocation");

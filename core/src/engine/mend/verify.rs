@@ -1,0 +1,170 @@
+//! What checksums say about a unit that is being mended, and what becomes of them.
+//!
+//! All copies are in memory; the page of the unit's sums joins them there and is asked about every copy. Where the copy that
+//! wins has another sum, or none is kept, the sum follows it.
+
+use super::judge::{self, Known, Winner};
+use super::{COPIES_MAX, Engine, Mend, blocks, range, runs};
+use crate::engine::sums::{MEND_TAG, Need, Put, locate, memory};
+use crate::request::{Event, Output, PageWork};
+use crate::units::{BLOCK, UNIT};
+
+/// In place of a copy in a tag: which blocks have no sum.
+const UNSUMMED: u64 = COPIES_MAX as u64;
+
+/// What the sums of a unit say.
+#[derive(Default)]
+pub(in crate::engine) struct Sums {
+    /// The page, which stays in memory until the unit is judged.
+    slot: Option<u32>,
+    /// Place of the unit's first sum in it.
+    base: u16,
+    /// Blocks without a sum.
+    unsummed: u16,
+    /// By copy: blocks that are not what their sums say.
+    wrong: [u16; COPIES_MAX],
+}
+
+impl Mend {
+    /// Copies that are what the block's sum says, one bit each; None where nothing is known of it.
+    pub(in crate::engine) fn right(&self, block: u64) -> Option<u8> {
+        let is_summed = self.sums.slot.is_some() && self.sums.unsummed >> block & 1 == 0;
+        let is_right = |copy: &usize| self.has(*copy, block) && self.sums.wrong[*copy] >> block & 1 == 0;
+        is_summed.then(|| (0..COPIES_MAX).filter(is_right).fold(0, |bits, copy| bits | 1 << copy))
+    }
+
+    /// Blocks of a copy that were read and are not what their sums say.
+    pub(in crate::engine) fn wrong(&self, copy: usize) -> u16 {
+        blocks(self.mask & self.sums.wrong[copy] & !self.sums.unsummed)
+            .filter(|&block| self.has(copy, block))
+            .fold(0, |bits, block| bits | 1 << block)
+    }
+
+    /// Some copy is not there to be asked.
+    fn lacks_copies(&self) -> bool {
+        self.stale != 0
+            || self.gone.iter().any(|&gone| gone != 0)
+            || self.columns.iter().flatten().count() > self.scratch.iter().flatten().count()
+    }
+}
+
+impl Engine {
+    /// The copies are compared with each other; now with their sums, where there are some.
+    pub(super) fn verify_mend(&mut self, id: u32) {
+        let mend = &self.mends[id];
+        let Some((chunk, place)) = mend.place.filter(|_| mend.volume().is_some_and(|v| self.is_summed(v))) else {
+            return self.judge_mend(id);
+        };
+        let (index, base) = locate(self.sums.kind(), u64::from(place) * UNIT);
+        self.mends[id].sums.base = base;
+        self.with_page(chunk, index, Need::Mend(id));
+    }
+
+    /// The page is in memory.
+    pub(in crate::engine) fn mend_page_ready(&mut self, id: u32, slot: u32) {
+        let (kind, page) = (self.sums.kind(), memory(slot, 0));
+        self.pin_page(slot);
+        let mend = &mut self.mends[id];
+        mend.sums.slot = Some(slot);
+        // One more than there are, until all were asked.
+        mend.pending = 1;
+        let tag = |copy: u64, first: u64| MEND_TAG | u64::from(id) << 16 | copy << 8 | first;
+        for (first, count) in runs(mend.mask) {
+            mend.pending += 1;
+            let (tag, first) = (tag(UNSUMMED, first), mend.sums.base + first as u16);
+            self.outputs.push_back(Output::Page(PageWork::Unsummed { tag, kind, page, first, count: count as u16 }));
+        }
+        for copy in 0..COPIES_MAX {
+            let Some(buf) = mend.scratch[copy] else { continue };
+            for (first, count) in runs(mend.mask & !mend.bad[copy] & !mend.gone[copy]) {
+                mend.pending += 1;
+                let data = range(buf, first * BLOCK, count * BLOCK);
+                let (tag, first) = (tag(copy as u64, first), mend.sums.base + first as u16);
+                self.outputs.push_back(Output::Page(PageWork::Verify { tag, kind, data, page, first }));
+            }
+        }
+        self.mend_answered(id);
+    }
+
+    /// The page cannot be had: nothing is known but the copies.
+    pub(in crate::engine) fn mend_page_refused(&mut self, id: u32) {
+        self.judge_mend(id);
+    }
+
+    /// An answer about one copy, or about the page.
+    pub(in crate::engine) fn mend_verified(&mut self, tag: u64, bad: u16) {
+        let id = ((tag & !MEND_TAG) >> 16) as u32;
+        let (copy, first) = ((tag >> 8 & 0xff) as usize, tag & 0xff);
+        let sums = &mut self.mends[id].sums;
+        match sums.wrong.get_mut(copy) {
+            Some(wrong) => *wrong |= bad << first,
+            None => sums.unsummed |= bad << first,
+        }
+        self.mend_answered(id);
+    }
+
+    fn mend_answered(&mut self, id: u32) {
+        let mend = &mut self.mends[id];
+        mend.pending -= 1;
+        if mend.pending == 0 {
+            self.judge_mend(id);
+        }
+    }
+
+    /// The copy of a block to go by.
+    pub(super) fn winner(&self, mend: &Mend, block: u64) -> Winner {
+        judge::winner(&mend.groups(block), self.known(mend), mend.right(block))
+    }
+
+    /// Sums follow the winners that have others or none, what is wrong is counted and what is lost is noted.
+    pub(super) fn settle_sums(&mut self, id: u32) {
+        let Some(slot) = self.mends[id].sums.slot else { return };
+        let mask = self.mends[id].mask;
+        let (mut good, mut lost) = (0, 0);
+        for block in blocks(mask) {
+            let mend = &self.mends[id];
+            match self.winner(mend, block) {
+                Winner::Copy(copy) => {
+                    good |= 1 << block;
+                    if mend.right(block).is_none_or(|right| right == 0) {
+                        let data = range(mend.scratch[copy].expect("it was read"), block * BLOCK, BLOCK);
+                        let first = mend.sums.base + block as u16;
+                        self.put_sums(Put::Data(data), slot, first);
+                    }
+                }
+                Winner::Lost if !mend.lacks_copies() => lost |= 1 << block,
+                Winner::Lost | Winner::Nobody => {}
+            }
+        }
+        let mend = &self.mends[id];
+        let (volume, unit) = mend.target.home().expect("only units of volumes have sums");
+        self.count_wrong_copies(id);
+        self.note_lost(volume, unit, good, lost);
+        self.note_sums_changed(volume, unit);
+        self.unpin_page(slot);
+    }
+
+    /// Copies that differ because writes were cut short are no errors.
+    fn count_wrong_copies(&mut self, id: u32) {
+        let mend = &self.mends[id];
+        if self.known(mend) == Known::Dirty {
+            return;
+        }
+        let (target, base, at) = (mend.volume(), mend.base(), mend.offset);
+        let Some(volume) = target else { return };
+        let copies: [_; COPIES_MAX] = core::array::from_fn(|copy| mend.columns[copy].map(|c| (c, mend.wrong(copy))));
+        let (name, by_scrub) = (self.volume_name(target), matches!(mend.cause, super::Cause::Scrub(_)));
+        for (column, wrong) in copies.into_iter().flatten() {
+            self.count_wrong(column.device, wrong.count_ones().into());
+            for (first, count) in runs(wrong) {
+                let (device, device_offset) = (column.device, column.offset + at + first * BLOCK);
+                let (offset, len, name) = (base + first * BLOCK, count * BLOCK, name.clone());
+                let event = Event::BadCopy { volume, name, offset, len, device, device_offset };
+                match by_scrub {
+                    true => self.tell_place(event),
+                    false => self.outputs.push_back(Output::Event(event)),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Pages in memory: loaded when somebody needs one, from all copies, and let go when room is needed.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{Engine, Need, PAGE_TAG, PAGES_MIN, SUMS_VOLUME, Sums, home};
+use crate::chunk::Column;
+use crate::engine::mend::COPIES_MAX;
+use crate::profile::slice;
+use crate::queue::{Io, Owner};
+use crate::regions;
+use crate::request::{Copy, DeviceOp, Event, IoError, Output, PAGES_FIRST, PageWork};
+use crate::sums::{PageName, SECTOR, SECTORS};
+use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, DeviceId, UNIT};
+use crate::volume::Entry;
+
+/// A page in memory, or on its way there.
+pub(super) struct Page {
+    pub(super) chunk: ChunkId,
+    pub(super) index: u32,
+    pub(super) state: State,
+    /// It has sums that its home does not have.
+    pub(super) dirty: bool,
+    /// It is to be written, or is.
+    pub(super) writing: bool,
+    /// Its home would not take it.
+    pub(super) failed: bool,
+    /// While it is dirty: when the first of those sums was put in, by the count of them.
+    pub(super) since: u64,
+    /// The same of what is on its way home.
+    pub(super) leaving: Option<u64>,
+    /// Comings and goings of members when it left.
+    pub(super) moves: u64,
+    /// Somebody used it since the hand passed.
+    used: bool,
+    waiters: Vec<Need>,
+    /// It is in use at this moment, and stays.
+    pub(super) pins: u32,
+    /// Copies that have memory.
+    made: u8,
+    /// Commands under way.
+    pub(super) pending: u32,
+    pub(super) epoch: Option<u64>,
+    /// Members that did not take it, while it is written.
+    pub(super) missed: Vec<(DeviceId, IoError)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Copies are being read: which came back whole, which could not be read, and which are not there.
+    Loading { here: u8, bad: u8, gone: u8 },
+    /// The copies in memory are being looked at; one of them is to be put right.
+    Checking { heal: bool },
+    /// Its sums can be used.
+    Ready,
+}
+
+/// Memory of a page; copy 0 is the page itself, the others are there while it is loaded, and copy 1 while it is written.
+pub(in crate::engine) fn memory(slot: u32, copy: u32) -> BufId {
+    BufId(PAGES_FIRST | copy << 28 | slot)
+}
+
+pub(super) fn whole(buf: BufId) -> BufRange {
+    BufRange { buf, offset: 0, len: BLOCK as u32 }
+}
+
+impl Page {
+    /// Nothing is under way for it.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.state == State::Ready && !self.writing && self.pins == 0
+    }
+}
+
+impl Sums {
+    /// The page, if it is in memory and can be used.
+    pub(super) fn ready(&self, chunk: ChunkId, index: u32) -> Option<u32> {
+        let slot = self.slot(chunk, index)?;
+        (self.pages[slot].state == State::Ready).then_some(slot)
+    }
+
+    fn slot(&self, chunk: ChunkId, index: u32) -> Option<u32> {
+        self.places.get(chunk.index())?.get(index as usize)?.checked_sub(1)
+    }
+}
+
+impl Engine {
+    /// Pages that may be in memory.
+    fn pages_max(&self) -> usize {
+        (self.pool.properties.checksum_cache / BLOCK).max(PAGES_MIN) as usize
+    }
+
+    /// Does what needs a page: now, when it is there.
+    pub(in crate::engine) fn with_page(&mut self, chunk: ChunkId, index: u32, need: Need) {
+        match self.sums.slot(chunk, index) {
+            // It goes, or went: only a scrub may still ask.
+            _ if self.pool.chunk(chunk).is_none_or(|c| c.closing) => self.refuse(need),
+            Some(slot) if self.sums.pages[slot].state == State::Ready => {
+                self.sums.pages[slot].used = true;
+                self.serve(slot, need);
+            }
+            Some(slot) => self.sums.pages[slot].waiters.push(need),
+            None if self.sums.line.is_empty() && self.make_room() => self.load(chunk, index, Some(need)),
+            None => self.sums.line.push_back((chunk, index, need)),
+        }
+    }
+
+    /// Somebody will need the page soon: it is loaded meanwhile, if there is room.
+    pub(super) fn fetch_page(&mut self, chunk: ChunkId, index: u32) {
+        if self.sums.slot(chunk, index).is_none() && self.sums.line.is_empty() && self.make_room() {
+            self.load(chunk, index, None);
+        }
+    }
+
+    /// Whether a page more may be in memory; another one goes if it has to.
+    fn make_room(&mut self) -> bool {
+        while self.sums.pages.len() >= self.pages_max() {
+            if !self.evict() {
+                self.write_pages();
+                // What cannot be written stays, and must not keep others out.
+                let failed = |slot: &u32| self.sums.pages.get(*slot).is_some_and(|p| p.failed);
+                let stuck = (0..self.sums.pages.ids_end()).filter(failed).count();
+                return self.sums.pages.len() < self.pages_max() + stuck;
+            }
+        }
+        true
+    }
+
+    /// Lets go of a page that nobody used for a while; false when there is none.
+    fn evict(&mut self) -> bool {
+        let end = self.sums.pages.ids_end();
+        // Twice around: the first time takes the marks away.
+        for _ in 0..2 * end {
+            let slot = self.sums.hand;
+            self.sums.hand = (slot + 1) % end;
+            let Some(page) = self.sums.pages.get_mut(slot) else { continue };
+            let is_idle = page.is_at_rest() && !page.dirty;
+            if is_idle && !core::mem::take(&mut page.used) {
+                self.forget_page(slot);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The page is not in memory any more.
+    pub(super) fn forget_page(&mut self, slot: u32) {
+        let page = self.sums.pages.remove(slot);
+        self.sums.dirty -= u32::from(page.dirty);
+        self.sums.failed -= u32::from(page.failed);
+        self.sums.at_home = None;
+        if let Some(places) = self.sums.places.get_mut(page.chunk.index()) {
+            places[page.index as usize] = 0;
+        }
+        self.outputs.push_back(Output::Copy(Copy::Drop(memory(slot, 0))));
+    }
+
+    /// The page stays until it is let go of.
+    pub(in crate::engine) fn pin_page(&mut self, slot: u32) {
+        self.sums.pages[slot].pins += 1;
+    }
+
+    /// It may go, as far as this user is concerned.
+    pub(in crate::engine) fn unpin_page(&mut self, slot: u32) {
+        self.sums.pages[slot].pins -= 1;
+    }
+
+    /// Room came to be: who waits for it goes on.
+    pub(super) fn room_moved(&mut self) {
+        while let Some((chunk, index, _)) = self.sums.line.front() {
+            let (chunk, index) = (*chunk, *index);
+            if self.sums.slot(chunk, index).is_none() && !self.make_room() {
+                return;
+            }
+            let (_, _, need) = self.sums.line.pop_front().expect("just seen");
+            match self.sums.slot(chunk, index) {
+                None => self.load(chunk, index, Some(need)),
+                Some(slot) if self.sums.pages[slot].state == State::Ready => self.serve(slot, need),
+                Some(slot) => self.sums.pages[slot].waiters.push(need),
+            }
+        }
+    }
+
+    /// Where a page is: the entry of its unit, whether it was ever written, and its columns.
+    pub(super) fn page_home(&self, chunk: ChunkId, index: u32) -> (Entry, bool, Vec<Column>) {
+        let at = home(chunk, index);
+        let entry = self.entry(SUMS_VOLUME, at / UNIT);
+        let block = at / BLOCK % BLOCKS_PER_UNIT;
+        let offset = u64::from(entry.unit()) * UNIT + block * BLOCK;
+        let columns = match self.pool.chunk(entry.chunk()) {
+            Some(c) if entry.is_mapped() => {
+                let part = slice(c.profile, c.columns.len(), offset, BLOCK);
+                let set = &c.columns[part.first..part.first + part.copies];
+                set.iter().map(|c| Column { offset: c.offset + part.offset, ..*c }).collect()
+            }
+            _ => Vec::new(),
+        };
+        (entry, entry.written() >> block & 1 == 1, columns)
+    }
+
+    pub(super) fn page_name(&self, slot: u32) -> PageName {
+        let page = &self.sums.pages[slot];
+        PageName { pool: self.pool.uuid, kind: self.sums.kind, chunk: page.chunk, index: page.index }
+    }
+
+    fn load(&mut self, chunk: ChunkId, index: u32, need: Option<Need>) {
+        let (_, written, columns) = self.page_home(chunk, index);
+        let slot = self.sums.pages.insert(Page {
+            chunk,
+            index,
+            state: State::Loading { here: 0, bad: 0, gone: 0 },
+            dirty: false,
+            writing: false,
+            failed: false,
+            since: 0,
+            leaving: None,
+            moves: 0,
+            used: true,
+            waiters: need.into_iter().collect(),
+            pins: 0,
+            made: 0,
+            pending: 0,
+            epoch: None,
+            missed: Vec::new(),
+        });
+        self.note_place(chunk, index, slot);
+        self.outputs.push_back(Output::Page(PageWork::New(memory(slot, 0))));
+        if !written {
+            // All of its sums are to come.
+            return self.page_ready(slot);
+        }
+        let epoch = self.space.enter();
+        self.sums.pages[slot].epoch = Some(epoch);
+        // One more than there are, so that no answer ends it before all were asked.
+        self.sums.pages[slot].pending = 1;
+        for (copy, column) in columns.into_iter().enumerate() {
+            let region = regions::of_unit(SUMS_VOLUME, home(chunk, index) / UNIT);
+            if !self.pool.is_online(column.device) || self.pool.is_stale(column.device, region) {
+                self.page_copy_read(slot, copy, Err(IoError::Gone));
+                continue;
+            }
+            if copy > 0 {
+                self.outputs.push_back(Output::Page(PageWork::New(memory(slot, copy as u32))));
+                self.sums.pages[slot].made |= 1 << copy;
+            }
+            self.sums.pages[slot].pending += 1;
+            let io = Io::new(Owner::SumPage(slot), DeviceOp::Read, column.device, column.offset, BLOCK, self.now);
+            self.issue(Io { buf: whole(memory(slot, copy as u32)), ..io });
+        }
+        self.page_io_over(slot);
+    }
+
+    fn note_place(&mut self, chunk: ChunkId, index: u32, slot: u32) {
+        if self.sums.places.get(chunk.index()).is_none() {
+            let length = self.pool.chunk(chunk).map_or(0, |c| c.length);
+            self.sums.places.put(chunk.index(), vec![0; self.sums.kind.pages_for(length) as usize]);
+        }
+        let places = self.sums.places.get_mut(chunk.index()).expect("just made");
+        places[index as usize] = slot + 1;
+    }
+
+    /// One copy of a page came back, from a read or from a write.
+    pub(in crate::engine) fn sum_page_done(&mut self, slot: u32, io: &Io, result: Result<(), IoError>) {
+        match io.op {
+            DeviceOp::Read => self.page_copy_read(slot, (io.buf.buf.0 >> 28 & 3) as usize, result),
+            _ => self.page_copy_written(slot, io.device, result),
+        }
+        self.page_io_over(slot);
+    }
+
+    fn page_copy_read(&mut self, slot: u32, copy: usize, result: Result<(), IoError>) {
+        let State::Loading { here, bad, gone } = &mut self.sums.pages[slot].state else {
+            unreachable!("a page that is not being loaded was read")
+        };
+        match result {
+            Ok(()) => *here |= 1 << copy,
+            Err(IoError::Gone) => *gone |= 1 << copy,
+            Err(_) => *bad |= 1 << copy,
+        }
+    }
+
+    pub(super) fn page_io_over(&mut self, slot: u32) {
+        let page = &mut self.sums.pages[slot];
+        page.pending -= 1;
+        if page.pending > 0 {
+            return;
+        }
+        if let Some(epoch) = page.epoch.take() {
+            self.space.leave(epoch);
+        }
+        match self.sums.pages[slot].state {
+            State::Loading { here, bad, gone } => self.look_at_page(slot, here, bad, gone),
+            _ => self.page_written(slot),
+        }
+    }
+
+    /// All copies that there are were read: of each sector the best one counts.
+    fn look_at_page(&mut self, slot: u32, here: u8, bad: u8, gone: u8) {
+        if here == 0 && bad == 0 && gone != 0 {
+            let waiters = core::mem::take(&mut self.sums.pages[slot].waiters);
+            self.drop_copies(slot);
+            self.forget_page(slot);
+            waiters.into_iter().for_each(|need| self.refuse(need));
+            return self.room_moved();
+        }
+        self.sums.pages[slot].state = State::Checking { heal: bad != 0 };
+        let (page, name) = (memory(slot, 0), self.page_name(slot));
+        if here & 1 == 0 {
+            self.outputs.push_back(Output::Copy(Copy::Zero(whole(page))));
+        }
+        let others: Vec<BufId> =
+            (1..COPIES_MAX as u32).filter(|copy| here >> copy & 1 == 1).map(|copy| memory(slot, copy)).collect();
+        self.sums.pages[slot].pending = others.len().max(1) as u32;
+        if others.is_empty() {
+            self.outputs.push_back(Output::Page(PageWork::Check { tag: page_tag(slot), page, other: None, name }));
+        }
+        for other in others {
+            let other = Some(other);
+            self.outputs.push_back(Output::Page(PageWork::Check { tag: page_tag(slot), page, other, name }));
+        }
+        self.drop_copies(slot);
+    }
+
+    fn drop_copies(&mut self, slot: u32) {
+        let made = core::mem::take(&mut self.sums.pages[slot].made);
+        for copy in (1..COPIES_MAX as u32).filter(|copy| made >> copy & 1 == 1) {
+            self.outputs.push_back(Output::Copy(Copy::Drop(memory(slot, copy))));
+        }
+    }
+
+    /// What the host makes of a page that was read.
+    pub(super) fn page_checked(&mut self, slot: u32, answer: u16) {
+        let page = &mut self.sums.pages[slot];
+        let State::Checking { heal } = &mut page.state else { unreachable!("nobody asked about the page") };
+        *heal |= answer >> 8 != 0;
+        page.pending -= 1;
+        if page.pending > 0 {
+            return;
+        }
+        let (heal, chunk, index) = (*heal, page.chunk, page.index);
+        let lost = answer & 0xff;
+        for sector in (0..SECTORS).filter(|sector| lost >> sector & 1 == 1) {
+            let (offset, len) = (sector * SECTOR as u32, SECTOR as u32);
+            self.outputs.push_back(Output::Copy(Copy::Zero(BufRange { buf: memory(slot, 0), offset, len })));
+        }
+        if lost != 0 {
+            let sectors = lost.count_ones();
+            self.outputs.push_back(Output::Event(Event::SumsLost { chunk, page: index, sectors }));
+        }
+        if heal {
+            self.dirty_page(slot);
+        }
+        self.page_ready(slot);
+    }
+
+    fn page_ready(&mut self, slot: u32) {
+        let page = &mut self.sums.pages[slot];
+        (page.state, page.pins) = (State::Ready, page.pins + 1);
+        for need in core::mem::take(&mut page.waiters) {
+            self.serve(slot, need);
+        }
+        self.sums.pages[slot].pins -= 1;
+        self.room_moved();
+    }
+
+    /// The page says more than its home.
+    pub(super) fn dirty_page(&mut self, slot: u32) {
+        self.sums.changes += 1;
+        let page = &mut self.sums.pages[slot];
+        if !core::mem::replace(&mut page.dirty, true) {
+            (page.since, self.sums.at_home) = (self.sums.changes, None);
+            self.sums.dirty += 1;
+            // Half of the room stays for pages that can go at once.
+            if self.sums.dirty as usize * 2 > self.pages_max() {
+                self.write_pages();
+            }
+        }
+    }
+}
+
+fn page_tag(slot: u32) -> u64 {
+    PAGE_TAG | u64::from(slot)
+}

@@ -1,0 +1,60 @@
+//! Blocks that no copy holds any more, as far as somebody noticed since the pool was opened. They are lost until they are
+//! written again.
+
+use alloc::vec::Vec;
+
+use super::Engine;
+use crate::engine::mend::runs;
+use crate::request::{Event, Output};
+use crate::units::{BLOCK, BLOCKS_PER_UNIT, UNIT, VolumeId};
+
+/// Blocks that are remembered by name; of those beyond only an event tells.
+const LOST_MAX: usize = 4096;
+
+impl Engine {
+    /// What a look at a unit under its range lock found: blocks that some copy holds, and such that none does. Tells of those
+    /// that are new.
+    pub(in crate::engine) fn note_lost(&mut self, volume: VolumeId, unit: u64, good: u16, lost: u16) {
+        let mut news = 0u16;
+        for block in 0..BLOCKS_PER_UNIT {
+            let place = (volume, unit * BLOCKS_PER_UNIT + block);
+            if good >> block & 1 == 1 {
+                self.sums.lost.remove(&place);
+            } else if lost >> block & 1 == 1 && !self.sums.lost.contains(&place) {
+                news |= 1 << block;
+                if self.sums.lost.len() < LOST_MAX {
+                    self.sums.lost.insert(place);
+                }
+            }
+        }
+        for (first, count) in runs(news) {
+            let name = self.volume_name(Some(volume));
+            let (offset, len) = (unit * UNIT + first * BLOCK, count * BLOCK);
+            self.outputs.push_back(Output::Event(Event::BlocksLost { volume, name, offset, len }));
+        }
+    }
+
+    /// What was written or discarded is not lost any more.
+    pub(in crate::engine) fn forget_lost(&mut self, volume: VolumeId, start: u64, end: u64) {
+        if self.sums.lost.is_empty() {
+            return;
+        }
+        let range = (volume, start / BLOCK)..(volume, end / BLOCK);
+        let found: Vec<_> = self.sums.lost.range(range).copied().collect();
+        for block in &found {
+            self.sums.lost.remove(block);
+        }
+    }
+
+    /// What no copy holds, neighbours as one: volume, first byte, bytes.
+    pub(in crate::engine) fn lost_blocks(&self) -> Vec<(VolumeId, u64, u64)> {
+        let mut found: Vec<(VolumeId, u64, u64)> = Vec::new();
+        for &(volume, block) in &self.sums.lost {
+            match found.last_mut() {
+                Some((last, at, len)) if *last == volume && *at + *len == block * BLOCK => *len += BLOCK,
+                _ => found.push((volume, block * BLOCK, BLOCK)),
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,84 @@
+//! Sums of what was written: put in when the data is on its copies, before the map and the log follow.
+
+use super::{Engine, Need, Put, locate};
+use crate::engine::data::{edges, envelope, interior};
+use crate::engine::{Active, Phase};
+use crate::request::{Op, Output, PageWork};
+use crate::units::{BLOCK, BufRange, UNIT, VolumeId, round_down};
+
+impl Engine {
+    /// The pages of a range that is being written are loaded meanwhile.
+    pub(in crate::engine) fn fetch_pages(&mut self, volume: VolumeId, start: u64, end: u64) {
+        if !self.is_summed(volume) {
+            return;
+        }
+        for unit in start / UNIT..end.div_ceil(UNIT) {
+            let entry = self.entry(volume, unit);
+            if entry.is_mapped() {
+                let (index, _) = locate(self.sums.kind, u64::from(entry.unit()) * UNIT);
+                self.fetch_page(entry.chunk(), index);
+            }
+        }
+    }
+
+    /// All copies of a change are back: their sums come next, then [`data_done`](Engine::data_done).
+    pub(in crate::engine) fn sum_change(&mut self, id: u32) {
+        let Active { request, scratch, .. } = &self.requests[id];
+        let (request, scratch) = (*request, *scratch);
+        let volume = request.volume;
+        let active = &mut self.requests[id];
+        // One more than there are, until all were asked for.
+        (active.phase, active.pending) = (Phase::Sums, 1);
+        match request.op {
+            Op::Write { .. } => {
+                let (start, end) = envelope(&request);
+                let data = BufRange { buf: request.buf, offset: 0, len: (end - start) as u32 };
+                self.sum_range(id, volume, (start, end), Some(data));
+            }
+            Op::WriteZeroes { no_hole, .. } => {
+                for (block, scratch) in edges(&request).into_iter().zip(scratch) {
+                    let (Some(block), Some(buf)) = (block, scratch) else { continue };
+                    let data = BufRange { buf, offset: 0, len: BLOCK as u32 };
+                    self.sum_range(id, volume, (block, block + BLOCK), Some(data));
+                }
+                if no_hole {
+                    self.sum_range(id, volume, interior(&request), None);
+                }
+            }
+            Op::Read | Op::Flush | Op::Discard => {}
+        }
+        self.count_down(id);
+    }
+
+    /// Puts in the sums of a range of a volume that was written from `data`, or with zeros.
+    fn sum_range(&mut self, id: u32, volume: VolumeId, (start, end): (u64, u64), data: Option<BufRange>) {
+        let mut at = start;
+        while at < end {
+            let next = (round_down(at, UNIT) + UNIT).min(end);
+            let entry = self.entry(volume, at / UNIT);
+            let what = match data {
+                Some(data) => {
+                    Put::Data(BufRange { offset: data.offset + (at - start) as u32, len: (next - at) as u32, ..data })
+                }
+                None => Put::Zeros(((next - at) / BLOCK) as u16),
+            };
+            // The volume may have been destroyed meanwhile.
+            if entry.is_mapped() {
+                let (index, first) = locate(self.sums.kind, u64::from(entry.unit()) * UNIT + at % UNIT);
+                self.requests[id].pending += 1;
+                self.with_page(entry.chunk(), index, Need::Put { request: id, what, first });
+            }
+            at = next;
+        }
+    }
+
+    /// The page is in memory.
+    pub(in crate::engine) fn put_sums(&mut self, what: Put, slot: u32, first: u16) {
+        let (kind, page) = (self.sums.kind, super::cache::memory(slot, 0));
+        self.outputs.push_back(Output::Page(match what {
+            Put::Data(data) => PageWork::Sum { kind, data, page, first },
+            Put::Zeros(count) => PageWork::SumZeros { kind, page, first, count },
+        }));
+        self.dirty_page(slot);
+    }
+}

@@ -1,0 +1,279 @@
+//! Checksums: what a disk changes silently is noticed, served from another copy and put right.
+
+use braid_core::control::{Command, VolumeClass};
+use braid_core::request::{Event, Op, RequestError};
+use braid_core::scrub::State;
+use braid_core::units::{MIB, VolumeId};
+use braid_core::{ChunkType, Profile};
+use braid_sim::world::Shape;
+use braid_sim::{Crash, Model, World};
+
+const KIND: [&str; 2] = ["crc32c", "xxh3"];
+const BLOCK: u64 = 4096;
+
+fn pool(devices: usize, data: Profile, set: &[(&str, &str)]) -> (World, VolumeId) {
+    let shape = Shape { size: 256 * MIB, model: Model::shipped("sata-ssd").unwrap(), class: "ssd" };
+    let metadata = if devices > 1 { Profile::Raid1 } else { Profile::Single };
+    let mut world = World::with_pool(1, &vec![shape; devices], data, metadata, set);
+    let volume = world.volume("v", 1 << 36, VolumeClass::Auto);
+    (world, volume)
+}
+
+/// Every byte of memory and of disks is as it should be.
+fn all_is_well(world: &mut World) {
+    world.run_until_quiet();
+    world.verify();
+    world.run_until_quiet();
+    world.check_quiet(true);
+    assert!(world.wrong.is_empty(), "{:?}", world.wrong);
+}
+
+/// A clean end, and on from what is on the disks.
+fn reopen(world: &mut World) {
+    world.control(Command::Close).unwrap();
+    world.run_until_quiet();
+    world.crash(Crash::Power);
+    world.open().unwrap();
+    world.run_until_quiet();
+}
+
+fn wrong_blocks(world: &World) -> Vec<u64> {
+    world.engine().report().devices.iter().map(|d| d.io.checksum_errors).collect()
+}
+
+#[test]
+fn a_changed_byte_is_served_from_the_other_copy_and_put_right() {
+    for kind in KIND {
+        for (devices, profile) in [(2, Profile::Raid1), (4, Profile::Raid10), (1, Profile::Dup), (3, Profile::Raid1c3)]
+        {
+            let (mut world, v) = pool(devices, profile, &[("checksum", kind)]);
+            for i in 0..40 {
+                world.run(v, Op::Write { fua: false }, i * 3 * MIB + i * 512, 150 * 1024).unwrap();
+            }
+            reopen(&mut world);
+            for i in 0..40 {
+                let at = (i * 3 * MIB + i * 512) / BLOCK * BLOCK + i % 30 * BLOCK;
+                let places = world.places(v, at);
+                let (device, place) = places[i as usize % places.len()];
+                world.disks[device.index() - 1].corrupt(place + i * 97 % BLOCK, 1 << (i % 8));
+            }
+            world.verify();
+            world.run_until_quiet();
+            all_is_well(&mut world);
+            // Which copy a read takes is the policy's affair: what was not read is wrong as before.
+            let found: u64 = wrong_blocks(&world).iter().sum();
+            let left = if profile == Profile::Dup { 40 - found } else { world.unequal().len() as u64 };
+            assert!(found > 5 && found + left == 40, "{kind} {profile:?}: {found} and {left}");
+            let count = |which: fn(&Event) -> bool| world.events.iter().filter(|e| which(e)).count() as u64;
+            assert_eq!(count(|e| matches!(e, Event::BadCopy { .. })), found);
+            assert_eq!(count(|e| matches!(e, Event::Repaired { .. })), found);
+        }
+    }
+}
+
+#[test]
+fn with_no_good_copy_just_that_block_fails_until_it_is_written_again() {
+    let (mut world, v) = pool(2, Profile::Raid1, &[("checksum", "crc32c")]);
+    world.run(v, Op::Write { fua: false }, 0, MIB).unwrap();
+    reopen(&mut world);
+    for (device, place) in world.places(v, 5 * BLOCK) {
+        world.disks[device.index() - 1].corrupt(place, 1);
+    }
+    assert_eq!(world.run(v, Op::Read, 5 * BLOCK, BLOCK), Err(RequestError::Io));
+    assert_eq!(world.run(v, Op::Read, 0, MIB), Err(RequestError::Io));
+    world.run(v, Op::Read, 0, 5 * BLOCK).unwrap();
+    world.run(v, Op::Read, 6 * BLOCK, 64 * BLOCK).unwrap();
+    // Half of a block needs the other half.
+    assert_eq!(world.run(v, Op::Write { fua: false }, 5 * BLOCK + 512, 512), Err(RequestError::Io));
+    let lost: Vec<_> = world.events.iter().filter(|e| matches!(e, Event::BlocksLost { .. })).collect();
+    assert!(matches!(lost[..], [Event::BlocksLost { offset: 20480, len: BLOCK, .. }]), "{lost:?}");
+    assert_eq!(world.engine().report().lost.len(), 1);
+    world.run(v, Op::Write { fua: false }, 5 * BLOCK, BLOCK).unwrap();
+    world.run(v, Op::Read, 0, MIB).unwrap();
+    assert_eq!(world.engine().report().lost, []);
+    all_is_well(&mut world);
+}
+
+/// Pages go home, are evicted and come back; what they say stays true.
+#[test]
+fn a_cache_that_is_too_small_costs_time_and_nothing_else() {
+    for kind in KIND {
+        let (mut world, v) = pool(3, Profile::Raid1, &[("checksum", kind), ("checksum_cache", "256K")]);
+        for i in 0..600 {
+            world
+                .run(v, Op::Write { fua: false }, i * 37 % 80 * MIB + i % 7 * 64 * 1024, BLOCK * (1 + i % 20))
+                .unwrap();
+        }
+        all_is_well(&mut world);
+        reopen(&mut world);
+        all_is_well(&mut world);
+        assert_eq!(wrong_blocks(&world), [0; 3]);
+        // What was discarded leaves nothing behind, checksums included.
+        world.run(v, Op::Discard, 0, 100 * MIB).unwrap();
+        world.run(v, Op::Flush, 0, 0).unwrap();
+        all_is_well(&mut world);
+        assert!(world.chunks(ChunkType::Data).len() <= 1, "{:?}", world.chunks(ChunkType::Data));
+        reopen(&mut world);
+        all_is_well(&mut world);
+    }
+}
+
+#[test]
+fn a_page_that_is_wrong_or_old_on_one_disk_is_taken_from_the_other() {
+    let (mut world, v) = pool(2, Profile::Raid1, &[("checksum", "crc32c")]);
+    for i in 0..20 {
+        world.run(v, Op::Write { fua: false }, i * 4 * MIB, 8 * BLOCK).unwrap();
+    }
+    reopen(&mut world);
+    let old = world.disks[0].clone();
+    for i in 0..20 {
+        world.run(v, Op::Write { fua: false }, i * 4 * MIB, 8 * BLOCK).unwrap();
+    }
+    reopen(&mut world);
+    let pages: Vec<u64> =
+        world.engine().pool().volume(VolumeId(0)).unwrap().map.entries().map(|(unit, _)| unit).collect();
+    for (i, unit) in pages.into_iter().enumerate() {
+        for block in 0..16 {
+            let at = unit * 65536 + block * BLOCK;
+            let Some(&(_, place)) = world.places(VolumeId(0), at).iter().find(|p| p.0.0 == 1) else { continue };
+            let mut content = braid_sim::disk::Content::new();
+            content.push_bytes(&old.read_bytes(place, BLOCK));
+            match i % 2 {
+                0 => world.disks[0].write(place, &content, true, || true),
+                _ => world.disks[0].corrupt(place + 700, 1),
+            }
+        }
+    }
+    all_is_well(&mut world);
+    assert_eq!(wrong_blocks(&world), [0; 2]);
+    reopen(&mut world);
+    assert_eq!(world.unequal_pages(), []);
+}
+
+#[test]
+fn after_an_unclean_stop_what_is_torn_is_accepted_and_summed_anew() {
+    for seed in 0..30 {
+        let (mut world, v) = pool(2, Profile::Raid1, &[("checksum", "crc32c")]);
+        world.rng = braid_sim::Rng::new(seed);
+        for i in 0..8 {
+            world.run(v, Op::Write { fua: false }, i * 64 * 1024, 64 * 1024).unwrap();
+        }
+        world.run(v, Op::Flush, 0, 0).unwrap();
+        for i in 0..8 {
+            world.submit(0, v, Op::Write { fua: false }, i * 64 * 1024 + i * 512, 40 * 1024, Default::default());
+        }
+        for _ in 0..seed * 2 {
+            world.step();
+        }
+        world.crash(if seed % 2 == 0 { Crash::Power } else { Crash::Process });
+        world.open().unwrap();
+        all_is_well(&mut world);
+        assert!(!world.events.iter().any(|e| matches!(e, Event::BlocksLost { .. })));
+    }
+}
+
+#[test]
+fn a_volume_without_checksums_is_not_looked_at() {
+    let (mut world, v) = pool(2, Profile::Raid1, &[("checksum", "crc32c")]);
+    world.control(Command::SetVolumeChecksum { volume: v, on: false }).unwrap();
+    world.run(v, Op::Write { fua: false }, 0, MIB).unwrap();
+    assert!(world.control(Command::SetVolumeChecksum { volume: v, on: true }).is_err());
+    let (device, place) = world.places(v, 0)[0];
+    world.disks[device.index() - 1].corrupt(place, 1);
+    for _ in 0..50 {
+        world.run(v, Op::Read, 0, BLOCK).unwrap();
+    }
+    assert_eq!(wrong_blocks(&world), [0; 2]);
+    assert!(!world.wrong.is_empty(), "the oracle sees what nobody else does");
+}
+
+fn scrub(world: &mut World) {
+    world.control(Command::ScrubStart).unwrap();
+    world.run_until(|w| w.engine().report().scrub.scrub.state == State::Finished);
+    world.run_until_quiet();
+}
+
+/// Without another copy to compare with, and without a read.
+#[test]
+fn a_scrub_finds_what_one_copy_hides_and_puts_right_what_it_can() {
+    for (devices, profile) in [(1, Profile::Single), (2, Profile::Raid1), (1, Profile::Dup), (4, Profile::Raid10)] {
+        let (mut world, v) = pool(devices, profile, &[("checksum", "crc32c")]);
+        for i in 0..30 {
+            world.run(v, Op::Write { fua: false }, i * 3 * MIB, 100 * 1024).unwrap();
+        }
+        reopen(&mut world);
+        for i in 0..30 {
+            let places = world.places(v, i * 3 * MIB + i % 25 * BLOCK);
+            let (device, place) = places[i as usize % places.len()];
+            world.disks[device.index() - 1].corrupt(place + i * 131 % BLOCK, 1 << (i % 8));
+        }
+        scrub(&mut world);
+        assert_eq!(wrong_blocks(&world).iter().sum::<u64>(), 30, "{profile:?}");
+        let report = world.engine().report();
+        assert_eq!(report.scrub.scrub.differences, 30);
+        let alone = profile == Profile::Single;
+        assert_eq!(report.lost.len(), if alone { 30 } else { 0 });
+        assert_eq!(world.unequal(), []);
+        if alone {
+            continue;
+        }
+        all_is_well(&mut world);
+        scrub(&mut world);
+        assert_eq!(wrong_blocks(&world).iter().sum::<u64>(), 30, "nothing new");
+    }
+}
+
+/// After a power cut what was being written is taken as it is found; everything else is still held to its checksums, and
+/// so is that when it was looked at.
+#[test]
+fn only_what_was_being_written_is_taken_as_it_is() {
+    let (mut world, v) = pool(2, Profile::Raid1, &[("checksum", "xxh3")]);
+    for i in 0..30 {
+        world.run(v, Op::Write { fua: false }, i * 4 * MIB, 100 * 1024).unwrap();
+    }
+    reopen(&mut world);
+    world.run(v, Op::Write { fua: true }, 40 * MIB, BLOCK).unwrap();
+    world.crash(Crash::Power);
+    world.open().unwrap();
+    let is_known = |world: &World, at: u64| world.engine().knows_better(v, at / 65536);
+    assert!(is_known(&world, 0) && !is_known(&world, 40 * MIB));
+    world.run_until_quiet();
+    assert!(is_known(&world, 40 * MIB), "an idle pool becomes clean");
+    for at in [4 * MIB, 40 * MIB] {
+        for (device, place) in world.places(v, at) {
+            world.disks[device.index() - 1].corrupt(place + 5, 1);
+        }
+        assert_eq!(world.run(v, Op::Read, at, BLOCK), Err(RequestError::Io));
+    }
+}
+
+#[test]
+fn pages_that_differ_are_written_anew_by_a_scrub() {
+    let (mut world, v) = pool(2, Profile::Raid1, &[("checksum", "crc32c")]);
+    for i in 0..30 {
+        world.run(v, Op::Write { fua: false }, i * 3 * MIB, 100 * 1024).unwrap();
+    }
+    for is_cached in [false, true] {
+        reopen(&mut world);
+        if is_cached {
+            world.verify();
+        }
+        let internal = world.engine().pool().volume(VolumeId(0)).unwrap();
+        let pages: Vec<u64> = internal
+            .map
+            .entries()
+            .flat_map(|(unit, e)| (0..16).filter(move |b| e.written() >> b & 1 == 1).map(move |b| unit * 16 + b))
+            .collect();
+        assert!(pages.len() > 5);
+        for page in pages {
+            let (device, place) = world.places(VolumeId(0), page * BLOCK)[page as usize % 2];
+            world.disks[device.index() - 1].corrupt(place + page * 67 % BLOCK, 4);
+        }
+        scrub(&mut world);
+        world.control(Command::Checkpoint).unwrap();
+        world.run_until_quiet();
+        assert_eq!(world.unequal_pages(), [], "cached: {is_cached}");
+        all_is_well(&mut world);
+        assert_eq!(wrong_blocks(&world), [0; 2]);
+    }
+}
