@@ -12,6 +12,7 @@ use braid_core::volume::{Extent, Volume};
 
 use super::World;
 use crate::checker::Checker;
+use crate::disk::SECTOR;
 
 impl World {
     /// The chunks of a type, and the devices each stands on.
@@ -55,8 +56,13 @@ impl World {
                     let columns = chunk.columns[part.first..part.first + part.copies].iter();
                     let region = (volume.id, unit * UNIT / REGION);
                     let online = columns.filter(|c| pool.is_online(c.device) && !pool.is_stale(c.device, region));
-                    let read = |c: &Column| self.disks[c.device.index() - 1].read_bytes(c.offset + part.offset, BLOCK);
-                    let copies: BTreeSet<Vec<u8>> = online.map(read).collect();
+                    // As payload: a copy of what is no stamp is alike, though other bytes stand for it.
+                    let read = |c: &Column| {
+                        let mut stamps = [0; (BLOCK / SECTOR) as usize];
+                        self.disks[c.device.index() - 1].read_stamps(c.offset + part.offset, &mut stamps);
+                        stamps
+                    };
+                    let copies: BTreeSet<_> = online.map(read).collect();
                     if copies.len() > 1 {
                         found.push((volume.id, unit * UNIT + block * BLOCK));
                     }
