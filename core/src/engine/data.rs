@@ -112,6 +112,7 @@ impl Engine {
     /// Lets the policy choose among the copies not tried yet; false when there is none.
     pub(super) fn read_copy(&mut self, id: u32, owner: Owner, mut set: CopySet, buf: BufRange) -> bool {
         let only_first = self.is_without_mends();
+        set.tried |= self.barred_by_now(id, owner, &set, buf) << BARRED;
         let Engine { pool, selector, views, .. } = self;
         let chunk = pool.chunk(set.chunk).expect("maps refer to chunks that exist");
         let (copies, kind) = (chunk.profile.facts().copies, chunk.kind);
@@ -152,6 +153,18 @@ impl Engine {
         let io = Io::new(owner, DeviceOp::Read, column.device, offset, len, self.now);
         self.issue(Io { buf, set, kind, no_merge, summed, ..io });
         true
+    }
+
+    /// Copies that must not be read: some may have missed a write since the read began.
+    fn barred_by_now(&self, id: u32, owner: Owner, set: &CopySet, buf: BufRange) -> u8 {
+        if self.pool.stale.is_empty() {
+            return 0;
+        }
+        let (volume, start, end) = self.place_of_read(id, owner, buf);
+        let chunk = self.pool.chunk(set.chunk).expect("maps refer to chunks that exist");
+        let first = set.first as usize;
+        let columns = &chunk.columns[first..first + chunk.profile.facts().copies];
+        touched(volume, start, end).fold(0, |bits, (_, region)| bits | self.barred(volume, region * REGION, columns))
     }
 
     /// A copy could not be read: the request gets another lap, with that copy crossed out.

@@ -48,7 +48,7 @@ use crate::report::SumsReport;
 use crate::slab::Slab;
 use crate::sparse::Sparse;
 use crate::sums::Checksum;
-use crate::units::{BLOCK, BufRange, ChunkId, UNIT, VolumeId};
+use crate::units::{BLOCK, BufId, BufRange, ChunkId, UNIT, VolumeId};
 
 /// The volume that holds the pages; no client sees it.
 pub(super) const SUMS_VOLUME: VolumeId = crate::volume::INTERNAL;
@@ -167,6 +167,15 @@ impl Engine {
     /// What is read of this unit is what was written, or an error: it has checksums and nothing makes their word doubtful.
     pub fn knows_better(&self, volume: VolumeId, unit: u64) -> bool {
         self.is_summed(volume) && !self.is_dirty(volume, unit)
+    }
+
+    /// For the laboratory: the page that has the sum of a block, if it is in memory, and the place in it.
+    pub fn sum_place(&self, volume: VolumeId, block: u64) -> Option<(BufId, Checksum, u32)> {
+        let entry = self.entry(volume, block * BLOCK / UNIT);
+        let at = u64::from(entry.unit()) * UNIT + block * BLOCK % UNIT;
+        let (index, place) = locate(self.sums.kind, at);
+        let slot = self.sums.ready(entry.chunk(), index).filter(|_| entry.is_mapped() && self.is_summed(volume))?;
+        Some((memory(slot, 0), self.sums.kind, place.into()))
     }
 
     pub(super) fn sums_report(&self) -> SumsReport {

@@ -39,8 +39,11 @@ impl Engine {
         };
         let may_wait = self.is_closing() || self.is_cleaning_due() && !self.is_log_full();
         let waits = may_wait && self.sums.failed == 0 && self.sums_at_home() <= until;
-        if !waits {
-            self.sums.awaited = None;
+        match waits {
+            // What was put into a page while that was on its way waits for another turn.
+            true if self.sums.writing == 0 => self.write_pages(),
+            true => {}
+            false => self.sums.awaited = None,
         }
         waits
     }
