@@ -6,6 +6,7 @@
 //! | volumes, their sizes, the commit interval | in the pool that came of it |
 //! | blocks that were ever touched | read through the engine, and every copy of them on every member that counts |
 //! | blocks that were not | none of them is mapped with content |
+//! | checksums | every block that was read agrees with its own, where the pool keeps them |
 //!
 //! What the engine writes meanwhile never reaches the disks of the moment; a [life](super::life) of its own shows what becomes
 //! of a recovery that is cut. Blocks are read first, since that evens their copies out, and then their copies are looked at. Superblocks
@@ -20,6 +21,7 @@ use braid_core::meta::superblock::{self, SLOTS, SUPERBLOCK_SIZE, SlotError, Supe
 use braid_core::profile::slice;
 use braid_core::regions::REGION;
 use braid_core::request::{Content, DeviceOp, Dispatch, Input, Op, Output, Request};
+use braid_core::sums;
 use braid_core::units::{BLOCK, BufId, ClientId, Instant, UNIT, Uuid, VolumeId};
 use braid_core::volume::{Entry, Volume};
 use braid_core::{Engine, Pool};
@@ -31,6 +33,7 @@ use super::promise::{Known, VolumePromise};
 use super::tape::Cell;
 use crate::checker::Checker;
 use crate::disk::Block;
+use crate::pages;
 
 /// Blocks of a superblock slot.
 const SLOT_BLOCKS: usize = (SUPERBLOCK_SIZE / BLOCK) as usize;
@@ -62,7 +65,7 @@ impl Reopener {
         let known = &*state.known;
         check_volumes(engine.pool(), known)?;
         self.read(&mut engine, state, known)?;
-        self.check_copies(engine.pool(), state, known)
+        self.check_copies(&engine, state, known)
     }
 
     fn open(&mut self, state: &Moment<'_>, present: &[bool]) -> Result<Engine, String> {
@@ -232,8 +235,8 @@ impl Reopener {
 
     /// Every copy of every block that is mapped, on members that count and where they missed nothing: right, and alike. What
     /// is promised and not mapped reads as zeros.
-    fn check_copies(&self, pool: &Pool, state: &Moment<'_>, known: &Known) -> Result<(), String> {
-        for volume in pool.volumes().filter(|v| !v.is_internal()) {
+    fn check_copies(&self, engine: &Engine, state: &Moment<'_>, known: &Known) -> Result<(), String> {
+        for volume in engine.pool().volumes().filter(|v| !v.is_internal()) {
             let promise = known.volume(&volume.name).expect("just checked");
             let end = volume.size / BLOCK;
             for &(block, _) in promise.blocks.iter().filter(|(block, _)| *block < end) {
@@ -242,7 +245,7 @@ impl Reopener {
                 }
             }
             for (unit, entry) in volume.map.entries() {
-                self.check_unit(pool, state, (volume.id, promise), unit, entry)?;
+                self.check_unit(engine, state, (volume.id, promise), unit, entry)?;
             }
         }
         Ok(())
@@ -250,12 +253,13 @@ impl Reopener {
 
     fn check_unit(
         &self,
-        pool: &Pool,
+        engine: &Engine,
         state: &Moment<'_>,
         (volume, promise): (VolumeId, &VolumePromise),
         unit: u64,
         entry: Entry,
     ) -> Result<(), String> {
+        let pool = engine.pool();
         let chunk = pool.chunk(entry.chunk()).expect("the opening saw to that");
         let region = (volume, unit * UNIT / REGION);
         for i in (0..UNIT / BLOCK).filter(|i| entry.written() >> i & 1 == 1) {
@@ -270,6 +274,7 @@ impl Reopener {
                 let block = unit * (UNIT / BLOCK) + i;
                 check_block(promise, block, " of a copy", |sector| stamps[sector])
                     .map_err(|why| format!("{why} (device {device}, block {place})"))?;
+                self.check_sum(engine, (volume, &promise.name), block, &stamps)?;
                 if *first.get_or_insert(stamps) != stamps {
                     let what =
                         format_args!("copies of volume {} block {block} differ after they were read", promise.name);
@@ -278,6 +283,24 @@ impl Reopener {
             }
         }
         Ok(())
+    }
+
+    /// A block that was read agrees with its checksum.
+    fn check_sum(
+        &self,
+        engine: &Engine,
+        (id, name): (VolumeId, &str),
+        block: u64,
+        stamps: &[u64],
+    ) -> Result<(), String> {
+        let Some((page, kind, place)) = engine.sum_place(id, block) else { return Ok(()) };
+        let kept = self.memory.pages.get(page).map_or(0, |page| sums::get(page, kind, place));
+        match kept == 0 || kept == pages::of_block(kind, stamps) {
+            true => Ok(()),
+            false => {
+                Err(Checker::Content.says(format_args!("volume {name} block {block} is not what its checksum says")))
+            }
+        }
     }
 }
 
