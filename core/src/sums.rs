@@ -81,7 +81,10 @@ impl Checksum {
 
     /// Pages for a chunk of so many bytes.
     pub const fn pages_for(self, length: u64) -> u32 {
-        (length / UNIT).div_ceil(self.units_per_page() as u64) as u32
+        match self {
+            Checksum::None => 0,
+            _ => (length / UNIT).div_ceil(self.units_per_page() as u64) as u32,
+        }
     }
 }
 

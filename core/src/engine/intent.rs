@@ -317,6 +317,27 @@ impl Engine {
         }
     }
 
+    /// Whether a unit that goes elsewhere may have its region marked.
+    pub(super) fn has_mark_room(&self, volume: VolumeId, unit: u64) -> bool {
+        let Intent { is_off, marks, .. } = &self.intent;
+        *is_off
+            || !self.is_summed(volume)
+            || marks.contains_key(&regions::of_unit(volume, unit))
+            || marks.len() < self.pool.properties.dirty_regions
+            || !self.may_clean()
+    }
+
+    /// A unit is about to have another place, and its sums are among what was put into pages up to now.
+    pub(super) fn mark_moved(&mut self, volume: VolumeId, unit: u64) {
+        if self.intent.is_off {
+            return;
+        }
+        let region = regions::of_unit(volume, unit);
+        self.mark_silently(region);
+        let mark = self.intent.marks.get_mut(&region).expect("just made");
+        (mark.last, mark.sums_at, self.intent.last) = (self.now, self.sums.changes, self.now);
+    }
+
     /// Who waited for fewer marks looks again.
     pub(super) fn retry_full(&mut self) {
         if self.intent.full.is_empty() || !core::mem::take(&mut self.intent.has_room) && self.may_clean() {

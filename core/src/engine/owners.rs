@@ -3,7 +3,7 @@
 
 use crate::pool::Pool;
 use crate::units::{ChunkId, KIB, VolumeId};
-use crate::volume::{Entry, LEAF, Shape};
+use crate::volume::{Entry, INTERNAL, LEAF, Shape};
 
 /// Entries that one turn looks at: well below a millisecond.
 pub(super) const TURN: u64 = 64 * KIB;
@@ -39,8 +39,8 @@ impl Walk {
         Walk { takes_all: true, ..Walk::default() }
     }
 
-    /// Walks on for a turn: tells every written unit of a leaf that may be in a chunk that is wanted, as chunk, unit of it
-    /// and owner. True at the end of the last map.
+    /// Walks on for a turn: tells every written unit of a leaf that may be in a chunk that is wanted, and those set aside for
+    /// checksums, as chunk, unit of it and owner. True at the end of the last map.
     pub(super) fn go_on(
         &mut self,
         pool: &Pool,
@@ -67,7 +67,9 @@ impl Walk {
                 continue;
             }
             spent += LEAF as u64;
-            let counts = |e: &Entry| e.written() != 0 || self.takes_all && e.is_mapped();
+            // What is set aside for checksums may stay unwritten for ever.
+            let takes_all = self.takes_all || volume == INTERNAL;
+            let counts = |e: &Entry| e.written() != 0 || takes_all && e.is_mapped();
             for (i, entry) in slot.entries().enumerate().filter(|(_, e)| counts(e)) {
                 tell(entry.chunk(), entry.unit(), Home::new(volume, leaf * LEAF as u64 + i as u64));
             }

@@ -14,7 +14,6 @@ use crate::ChunkType;
 use crate::chunk::{Chunk, Column, REGION};
 use crate::meta::journal::Lsn;
 use crate::meta::record::Record;
-use crate::pool::Pool;
 use crate::queue::Owner;
 use crate::request::{DeviceOp, Event, Output, RequestError};
 use crate::units::{ChunkId, UNIT, VolumeId};
@@ -121,13 +120,16 @@ impl Engine {
     fn find_place(&mut self, volume: VolumeId, unit: u64, kind: ChunkType) -> Option<(ChunkId, u32)> {
         self.find_good_place(volume, unit, kind, false)
             .or_else(|| self.take_from_open(kind, false, |chunk| chunk.take_any()))
-            .or_else(|| {
-                let shunned = self.space.shunned[kind as usize].clone();
-                let online = |pool: &Pool, id| pool.chunk(id).is_some_and(|c| pool.chunk_available(c));
-                let mut there =
-                    shunned.into_iter().filter(|&id| online(&self.pool, id)).collect::<Vec<_>>().into_iter();
-                there.find_map(|id| Some((id, self.pool.chunk_mut(id)?.take_any()?)))
-            })
+            .or_else(|| self.take_from_shunned(kind))
+    }
+
+    /// Where nothing is to stay.
+    pub(super) fn take_from_shunned(&mut self, kind: ChunkType) -> Option<(ChunkId, u32)> {
+        let Engine { space, pool, .. } = self;
+        space.shunned[kind as usize].iter().find_map(|&id| {
+            pool.chunk(id).filter(|c| pool.chunk_available(c))?;
+            Some((id, pool.chunk_mut(id)?.take_any()?))
+        })
     }
 
     /// Next to its neighbours if possible, else at its own position in a free region, else anywhere: with all copies, and

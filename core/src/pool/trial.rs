@@ -8,7 +8,7 @@ use crate::chunk::Chunk;
 use crate::device::{Device, Role, Used};
 use crate::job::{Job, Task};
 use crate::profile::Profile;
-use crate::units::ChunkId;
+use crate::units::{BLOCKS_PER_UNIT, ChunkId, UNIT};
 
 /// A pool as it would be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,13 +150,23 @@ impl Trial {
     fn move_away(&mut self, chunk: &Chunk) -> Result<(), Shortfall> {
         let kind = chunk.kind;
         let used = if kind == ChunkType::System { chunk.length } else { chunk.used() };
-        let mut needs = used;
+        self.find_room(kind, used)?;
+        for column in &chunk.columns {
+            if let Some(device) = self.pool.device_mut(column.device) {
+                device.used.remove(&column.offset);
+            }
+        }
+        Ok(())
+    }
+
+    /// So many bytes find a place, in new chunks where those that stay have none left.
+    fn find_room(&mut self, kind: ChunkType, mut needs: u64) -> Result<(), Shortfall> {
         loop {
             let taken = needs.min(self.free[kind as usize]);
             self.free[kind as usize] -= taken;
             needs -= taken;
             if needs == 0 {
-                break;
+                return Ok(());
             }
             let Ok(next) = self.pool.plan_chunk(kind) else {
                 let there = self.pool.devices().filter(|d| d.takes_chunks());
@@ -167,13 +177,11 @@ impl Trial {
             self.note(kind, next.profile);
             self.free[kind as usize] += next.length;
             self.take(&next);
-        }
-        for column in &chunk.columns {
-            if let Some(device) = self.pool.device_mut(column.device) {
-                device.used.remove(&column.offset);
+            if kind != ChunkType::System {
+                let pages = u64::from(self.pool.properties.checksum.pages_for(next.length));
+                self.find_room(ChunkType::Metadata, pages.div_ceil(BLOCKS_PER_UNIT) * UNIT)?;
             }
         }
-        Ok(())
     }
 
     fn take(&mut self, chunk: &Chunk) {

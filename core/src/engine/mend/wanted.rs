@@ -45,10 +45,15 @@ impl Engine {
             self.wanted.tried.pop_front();
         }
         for unit in start / UNIT..(start + io.len).div_ceil(UNIT) {
-            let is_tried = self.wanted.tried.iter().any(|(_, tried)| *tried == (volume, unit));
-            if !is_tried && self.wanted.waiting.len() < WAITING_MAX {
-                self.wanted.waiting.insert((volume, unit));
-            }
+            self.want_unit(volume, unit);
+        }
+    }
+
+    /// A unit is to be mended, if that was not tried just now.
+    pub(in crate::engine) fn want_unit(&mut self, volume: VolumeId, unit: u64) {
+        let is_tried = self.wanted.tried.iter().any(|(_, tried)| *tried == (volume, unit));
+        if !is_tried && self.wanted.waiting.len() < WAITING_MAX {
+            self.wanted.waiting.insert((volume, unit));
         }
     }
 

@@ -18,6 +18,7 @@ mod copies;
 mod join;
 mod part;
 mod sources;
+mod sums;
 mod system;
 mod unit;
 
@@ -169,6 +170,10 @@ impl Engine {
             let Some((chunk, unit, home)) = self.next_unit(&mut spent).or_else(|| self.next_again()) else { break };
             if home.get().is_some_and(|(volume, at)| self.resync.doubts(volume, at)) {
                 // It is mended first.
+                self.hold_unit(unit, home);
+                return Turn::Nothing;
+            }
+            if self.is_out_of_turn(home) {
                 self.hold_unit(unit, home);
                 return Turn::Nothing;
             }

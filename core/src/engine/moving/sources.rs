@@ -82,7 +82,7 @@ impl Engine {
             }
             return self.leave_system();
         }
-        let left: u64 = sources().filter(|c| !c.closing).map(|c| c.used() / UNIT).sum();
+        let left: u64 = sources().filter(|c| !c.closing).map(|c| self.units_of_others(c.id)).sum();
         if left == 0 {
             // They are being discarded.
             return Turn::Nothing;
@@ -102,7 +102,7 @@ impl Engine {
         }
         let mut room = ROUND_MAX;
         let mut tables = VecDeque::new();
-        for chunk in sources().filter(|c| !c.closing && c.used() > 0) {
+        for chunk in sources().filter(|c| !c.closing && self.units_of_others(c.id) > 0) {
             let units = chunk.length / UNIT;
             if room == 0 {
                 break;

@@ -3,6 +3,7 @@
 //! ```text
 //!   read  from any copy, written to all copies of the new place     without the lock: clients go on
 //!   lock  did nobody change it meanwhile? else once more, now under the lock and in the class of a client
+//!   sum   its checksums join those of its new neighbours
 //!   log   one record; the lock is held until it is written, so that no answered change is lost with the process
 //! ```
 
@@ -14,6 +15,7 @@ use crate::chunk::Column;
 use crate::engine::Slip;
 use crate::engine::mend::runs;
 use crate::engine::scrub::range;
+use crate::engine::sums::page_on_its_way;
 use crate::job::{TOLD_MAX, Task};
 use crate::meta::record::Record;
 use crate::profile::slice;
@@ -22,7 +24,7 @@ use crate::queue::{CopySet, Io, Owner};
 use crate::regions::of_unit;
 use crate::request::{Copy, DeviceOp, Event, IoError, Output};
 use crate::units::{BLOCK, BufId, BufRange, ChunkId, DeviceId, UNIT, VolumeId};
-use crate::volume::Entry;
+use crate::volume::{Entry, INTERNAL};
 
 /// See the module.
 pub(super) struct Move {
@@ -30,20 +32,22 @@ pub(super) struct Move {
     /// Unit of the volume.
     pub(super) at: u64,
     from: (ChunkId, u32),
-    to: Target,
+    pub(super) to: Target,
     /// Blocks that are copied.
-    mask: u16,
-    buf: Option<BufId>,
+    pub(super) mask: u16,
+    pub(super) buf: Option<BufId>,
     /// Of [`super::super::space`], while it looks at places.
     epoch: Option<u64>,
-    pending: u32,
+    pub(super) pending: u32,
     step: Step,
-    is_locked: bool,
+    pub(super) is_locked: bool,
     /// Somebody changed it since it was read.
     pub(super) is_stale: bool,
     /// Some block could not be read from any copy.
-    is_lost: bool,
+    pub(super) is_lost: bool,
     pub(super) missed: Vec<(DeviceId, IoError)>,
+    /// Of a unit of pages: those that are held in memory, by block.
+    pub(super) pages: Vec<(u64, u32)>,
     /// Comings and goings of members, and losses, when it was written.
     pub(super) moves: u64,
     pub(super) losses: u64,
@@ -79,6 +83,9 @@ impl Engine {
     /// The unit of a chunk goes to a better place, if it still belongs to whom the table says.
     pub(super) fn begin_move(&mut self, chunk: ChunkId, unit: u32, home: Home) -> Begun {
         let Some((volume, at)) = home.get() else { return Begun::Elsewhere };
+        if let Some(begun) = self.goes_by_itself(volume, at, (chunk, unit)) {
+            return begun;
+        }
         let entry = self.entry(volume, at);
         if (entry.chunk(), entry.unit()) != (chunk, unit)
             || entry.written() == 0
@@ -115,11 +122,13 @@ impl Engine {
             is_stale: false,
             is_lost: false,
             missed: Vec::new(),
+            pages: Vec::new(),
             moves: 0,
             losses: 0,
         });
         // Who is changing it now may have begun before anybody listens.
-        match self.locks.overlaps_other(volume, at * UNIT, (at + 1) * UNIT, TOKENS | id) {
+        let is_busy = self.locks.overlaps_other(volume, at * UNIT, (at + 1) * UNIT, TOKENS | id);
+        match is_busy || volume == INTERNAL {
             true => {
                 self.moving.moves[id].is_stale = true;
                 self.lock_move(id);
@@ -145,6 +154,10 @@ impl Engine {
         (m.is_stale, m.is_lost) = (false, false);
         // Held up until all are asked for.
         m.pending = 1;
+        if volume == INTERNAL {
+            self.read_move_pages(id);
+            return self.count_move_down(id);
+        }
         for (first, count) in runs(mask) {
             let offset = part.offset + first * BLOCK;
             let set = CopySet { chunk, first: part.first as u16, copy: 0, tried: 0, offset };
@@ -154,7 +167,7 @@ impl Engine {
     }
 
     /// Reads a run of blocks from a copy that was not tried; of what no copy could give whole every block by itself.
-    fn read_run(&mut self, id: u32, set: CopySet, buf: BufRange) {
+    pub(super) fn read_run(&mut self, id: u32, set: CopySet, buf: BufRange) {
         let chunk = self.pool.chunk(set.chunk).expect("a unit is in a chunk");
         let (copies, kind) = (chunk.profile.facts().copies, chunk.kind);
         let columns = &chunk.columns[set.first as usize..][..copies];
@@ -197,6 +210,7 @@ impl Engine {
 
     pub(in crate::engine) fn move_io_done(&mut self, id: u32, io: Io, result: Result<(), IoError>) {
         match (io.op, result) {
+            (DeviceOp::Read, Ok(())) if self.is_summed(self.moving.moves[id].volume) => return self.verify(io),
             (_, Ok(())) => {}
             (DeviceOp::Read, Err(_)) => self.read_run(id, io.set, io.buf),
             (_, Err(error)) => self.moving.moves[id].missed.push((io.device, error)),
@@ -204,7 +218,7 @@ impl Engine {
         self.count_move_down(id);
     }
 
-    fn count_move_down(&mut self, id: u32) {
+    pub(in crate::engine) fn count_move_down(&mut self, id: u32) {
         let m = &mut self.moving.moves[id];
         m.pending -= 1;
         if m.pending > 0 {
@@ -233,7 +247,6 @@ impl Engine {
             return self.count_move_down(id);
         }
         let m = &mut self.moving.moves[id];
-        let (mask, buf) = (m.mask, m.buf.expect("it was read"));
         let (chunk, unit) = if let Target::Unit(chunk, unit) = m.to { (chunk, unit) } else { m.from };
         let is_new = m.to != Target::Column;
         let c = self.pool.chunk(chunk).expect("its place is in a chunk");
@@ -242,21 +255,31 @@ impl Engine {
             Some(shift) => vec![shift.to],
             None => c.columns[part.first..][..part.copies].to_vec(),
         };
-        let kind = c.kind;
+        let (kind, pieces) = (c.kind, self.pieces_to_write(id));
         for (copy, column) in columns.into_iter().enumerate() {
-            for (first, count) in runs(mask) {
-                let offset = part.offset + first * BLOCK;
+            for &(block, buf) in &pieces {
+                let offset = part.offset + block * BLOCK;
                 if !self.pool.is_online(column.device) {
                     self.moving.moves[id].missed.push((column.device, IoError::Gone));
                     continue;
                 }
                 let set = CopySet { chunk, first: part.first as u16, copy: copy as u8, tried: 0, offset };
-                let (op, len) = (DeviceOp::Write { fua: false }, count * BLOCK);
+                let (op, len) = (DeviceOp::Write { fua: false }, u64::from(buf.len));
                 let io = Io::new(Owner::Move(id), op, column.device, column.offset + offset, len, self.now);
-                self.issue_move(id, Io { buf: range(buf, first * BLOCK, len), set, kind, ..io });
+                self.issue_move(id, Io { buf, set, kind, ..io });
             }
         }
         self.count_move_down(id);
+    }
+
+    /// What there is to write: first block, and where it is in memory.
+    fn pieces_to_write(&self, id: u32) -> Vec<(u64, BufRange)> {
+        let m = &self.moving.moves[id];
+        if m.volume == INTERNAL {
+            return m.pages.iter().map(|&(block, slot)| (block, page_on_its_way(slot))).collect();
+        }
+        let buf = m.buf.expect("it was read");
+        runs(m.mask).map(|(first, count)| (first, range(buf, first * BLOCK, count * BLOCK))).collect()
     }
 
     /// The copies are there, or not: that is judged when the map is to name them.
@@ -272,7 +295,7 @@ impl Engine {
             self.space.leave(epoch);
         }
         match self.moving.moves[id].is_locked {
-            true => self.log_move(id),
+            true => self.sum_move(id),
             false => self.lock_move(id),
         }
     }
@@ -316,12 +339,12 @@ impl Engine {
             false => self.drop_move(id),
             true if is_stale => self.read_move(id),
             true if to == Target::Column => self.write_move(id),
-            true => self.log_move(id),
+            true => self.sum_move(id),
         }
     }
 
     /// The map follows. A power cut before the record is stable finds the unit where it was, untouched.
-    fn log_move(&mut self, id: u32) {
+    pub(super) fn log_move(&mut self, id: u32) {
         let Move { volume, at, from, to, .. } = self.moving.moves[id];
         let old = self.entry(volume, at);
         // A volume may go at any time, and with it what is read without a lock.
@@ -390,7 +413,7 @@ impl Engine {
     }
 
     /// It goes again with the next pass.
-    fn fail_move(&mut self, id: u32) {
+    pub(in crate::engine) fn fail_move(&mut self, id: u32) {
         self.moving.pass.failed += 1;
         self.drop_move(id);
     }
@@ -404,8 +427,9 @@ impl Engine {
     }
 
     fn end_move(&mut self, id: u32) {
-        let Move { volume, at, buf, epoch, is_locked, .. } = self.moving.moves.remove(id);
+        let Move { volume, at, buf, epoch, is_locked, pages, .. } = self.moving.moves.remove(id);
         self.moving.loose.remove(&(volume, at));
+        pages.into_iter().for_each(|(_, slot)| self.let_page_go(slot));
         if let Some(buf) = buf {
             self.outputs.push_back(Output::Copy(Copy::Drop(buf)));
         }

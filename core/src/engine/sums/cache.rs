@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Engine, Need, PAGE_TAG, PAGES_MIN, SUMS_VOLUME, Sums, home};
+use super::{Engine, Need, PAGE_TAG, PAGES_MIN, SUMS_VOLUME, Sums, home, name_of};
 use crate::chunk::Column;
 use crate::engine::mend::COPIES_MAX;
 use crate::profile::slice;
@@ -44,6 +44,21 @@ pub(super) struct Page {
     /// Members that did not take it, while it is written.
     pub(super) missed: Vec<(DeviceId, IoError)>,
 }
+
+/// Where a page is kept.
+pub(super) struct PageHome {
+    /// Of its unit.
+    pub(super) entry: Entry,
+    /// It was written there.
+    pub(super) is_written: bool,
+    /// The block on each copy.
+    pub(super) columns: Vec<Column>,
+    /// The block in a column that is on its way: to be written, and not read.
+    pub(super) beside: Option<Column>,
+}
+
+/// Number of the copy in such a column.
+pub(super) const BESIDE: u8 = u8::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -102,6 +117,12 @@ impl Engine {
             None if self.sums.line.is_empty() && self.make_room() => self.load(chunk, index, Some(need)),
             None => self.sums.line.push_back((chunk, index, need)),
         }
+    }
+
+    /// The same by the block of the volume of pages.
+    pub(in crate::engine) fn with_page_at(&mut self, block: u64, need: Need) {
+        let (chunk, index) = name_of(block);
+        self.with_page(chunk, index, need);
     }
 
     /// Somebody will need the page soon: it is loaded meanwhile, if there is room.
@@ -168,6 +189,11 @@ impl Engine {
     pub(super) fn room_moved(&mut self) {
         while let Some((chunk, index, _)) = self.sums.line.front() {
             let (chunk, index) = (*chunk, *index);
+            if self.pool.chunk(chunk).is_none_or(|c| c.closing) {
+                let (_, _, need) = self.sums.line.pop_front().expect("just seen");
+                self.refuse(need);
+                continue;
+            }
             if self.sums.slot(chunk, index).is_none() && !self.make_room() {
                 return;
             }
@@ -180,21 +206,21 @@ impl Engine {
         }
     }
 
-    /// Where a page is: the entry of its unit, whether it was ever written, and its columns.
-    pub(super) fn page_home(&self, chunk: ChunkId, index: u32) -> (Entry, bool, Vec<Column>) {
+    /// Where a page is.
+    pub(super) fn page_home(&self, chunk: ChunkId, index: u32) -> PageHome {
         let at = home(chunk, index);
         let entry = self.entry(SUMS_VOLUME, at / UNIT);
         let block = at / BLOCK % BLOCKS_PER_UNIT;
-        let offset = u64::from(entry.unit()) * UNIT + block * BLOCK;
-        let columns = match self.pool.chunk(entry.chunk()) {
-            Some(c) if entry.is_mapped() => {
-                let part = slice(c.profile, c.columns.len(), offset, BLOCK);
-                let set = &c.columns[part.first..part.first + part.copies];
-                set.iter().map(|c| Column { offset: c.offset + part.offset, ..*c }).collect()
-            }
-            _ => Vec::new(),
+        let is_written = entry.written() >> block & 1 == 1;
+        let Some(c) = self.pool.chunk(entry.chunk()).filter(|_| entry.is_mapped()) else {
+            return PageHome { entry, is_written, columns: Vec::new(), beside: None };
         };
-        (entry, entry.written() >> block & 1 == 1, columns)
+        let part = slice(c.profile, c.columns.len(), u64::from(entry.unit()) * UNIT + block * BLOCK, BLOCK);
+        let within = |column: Column| Column { offset: column.offset + part.offset, ..column };
+        let places = part.first..part.first + part.copies;
+        let columns = c.columns[places.clone()].iter().map(|&c| within(c)).collect();
+        let beside = c.shift.filter(|shift| places.contains(&shift.column)).map(|shift| within(shift.to));
+        PageHome { entry, is_written, columns, beside }
     }
 
     pub(super) fn page_name(&self, slot: u32) -> PageName {
@@ -203,7 +229,7 @@ impl Engine {
     }
 
     fn load(&mut self, chunk: ChunkId, index: u32, need: Option<Need>) {
-        let (_, written, columns) = self.page_home(chunk, index);
+        let PageHome { is_written, columns, .. } = self.page_home(chunk, index);
         let slot = self.sums.pages.insert(Page {
             chunk,
             index,
@@ -224,7 +250,7 @@ impl Engine {
         });
         self.note_place(chunk, index, slot);
         self.outputs.push_back(Output::Page(PageWork::New(memory(slot, 0))));
-        if !written {
+        if !is_written {
             // All of its sums are to come.
             return self.page_ready(slot);
         }
@@ -262,6 +288,8 @@ impl Engine {
     pub(in crate::engine) fn sum_page_done(&mut self, slot: u32, io: &Io, result: Result<(), IoError>) {
         match io.op {
             DeviceOp::Read => self.page_copy_read(slot, (io.buf.buf.0 >> 28 & 3) as usize, result),
+            _ if io.set.copy == BESIDE && result.is_err() => self.shift_failed(io.set.chunk),
+            _ if io.set.copy == BESIDE => {}
             _ => self.page_copy_written(slot, io.device, result),
         }
         self.page_io_over(slot);

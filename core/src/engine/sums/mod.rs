@@ -43,12 +43,13 @@ use self::cache::Page;
 pub(super) use self::cache::memory;
 pub(super) use self::scrub::Part;
 use self::verify::Check;
+pub(super) use self::write_back::page_on_its_way;
 use super::Engine;
 use crate::report::SumsReport;
 use crate::slab::Slab;
 use crate::sparse::Sparse;
 use crate::sums::Checksum;
-use crate::units::{BLOCK, BufId, BufRange, ChunkId, UNIT, VolumeId};
+use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, UNIT, VolumeId};
 
 /// The volume that holds the pages; no client sees it.
 pub(super) const SUMS_VOLUME: VolumeId = crate::volume::INTERNAL;
@@ -80,6 +81,10 @@ pub(super) enum Need {
     Scrub(Part),
     /// A scrub wants it loaded, for this piece.
     Loaded(u32),
+    /// The page of a unit's new place.
+    Moved(u32),
+    /// A page goes elsewhere itself, as one block of this unit.
+    MovedPage { id: u32, block: u64 },
 }
 
 /// What a request wrote, as far as sums go.
@@ -158,6 +163,16 @@ fn home(chunk: ChunkId, index: u32) -> u64 {
     (u64::from(chunk.0) * SPAN + u64::from(index)) * BLOCK
 }
 
+/// Which page is this block of the volume of pages.
+fn name_of(block: u64) -> (ChunkId, u32) {
+    (ChunkId((block / SPAN) as u32), (block % SPAN) as u32)
+}
+
+/// Whose sums stand in a unit of the volume of pages.
+pub(super) fn whose(unit: u64) -> ChunkId {
+    name_of(unit * BLOCKS_PER_UNIT).0
+}
+
 impl Engine {
     /// Whether what is written to this volume gets sums, and what is read is compared.
     pub(super) fn is_summed(&self, volume: VolumeId) -> bool {
@@ -197,6 +212,8 @@ impl Engine {
             Need::Mend(id) => self.mend_page_ready(id, slot),
             Need::Scrub(part) => self.scrub_page_ready(part, slot),
             Need::Loaded(piece) => self.scrub_asks(piece, 0),
+            Need::Moved(id) => self.put_moved_sums(id, slot),
+            Need::MovedPage { id, block } => self.take_page_along(id, block, slot),
         }
     }
 
@@ -211,6 +228,11 @@ impl Engine {
             Need::Mend(id) => self.mend_page_refused(id),
             // Nothing is known of it, now.
             Need::Scrub(Part { piece, .. }) | Need::Loaded(piece) => self.scrub_asks(piece, 0),
+            Need::Moved(id) => self.fail_move(id),
+            Need::MovedPage { id, .. } => {
+                self.move_not_compared(id);
+                self.count_move_down(id);
+            }
         }
     }
 }

@@ -48,7 +48,7 @@ impl Engine {
         for unit in units.clone() {
             if !self.entry(SUMS_VOLUME, unit).is_mapped() && !self.reserve_sum_unit(chunk, unit) {
                 for unit in units.start..unit {
-                    self.give_up_sum_unit(unit);
+                    self.take_back_sum_unit(chunk, unit);
                 }
                 return false;
             }
@@ -79,6 +79,7 @@ impl Engine {
         let before = self.entry(SUMS_VOLUME, unit.wrapping_sub(1));
         if before.is_mapped()
             && let Some(c) = self.pool.chunk_mut(before.chunk())
+            && !c.shunned
             && c.take(before.unit() + 1)
         {
             return Some((before.chunk(), before.unit() + 1));
@@ -90,6 +91,7 @@ impl Engine {
                 self.take_from_open(ChunkType::Metadata, true, |c| c.take_any())
             })
             .or_else(|| self.take_from_open(ChunkType::Metadata, false, |c| c.take_any()))
+            .or_else(|| self.take_from_shunned(ChunkType::Metadata))
     }
 
     /// A page that has no home yet gets one, if that is possible.
@@ -97,15 +99,31 @@ impl Engine {
         !self.commit.is_closed() && self.reserve_sum_unit(chunk, home(chunk, index) / UNIT)
     }
 
+    /// What was set aside for a chunk is not any more; what is in the chunk itself goes with it.
+    fn take_back_sum_unit(&mut self, chunk: ChunkId, unit: u64) {
+        let entry = self.entry(SUMS_VOLUME, unit);
+        if entry.is_mapped() && entry.written() == 0 {
+            self.clear_sum_unit(unit, entry);
+            match self.pool.chunk_mut(chunk).filter(|_| entry.chunk() == chunk) {
+                Some(chunk) => chunk.give_back(entry.unit()),
+                None => self.retire_units([entry]),
+            }
+        }
+    }
+
+    fn clear_sum_unit(&mut self, unit: u64, entry: Entry) {
+        if let Some(volume) = self.pool.volume_mut(SUMS_VOLUME) {
+            volume.map.set(unit, Entry::NONE);
+        }
+        self.uncount_unit(SUMS_VOLUME, entry);
+    }
+
     fn give_up_sum_unit(&mut self, unit: u64) {
         let entry = self.entry(SUMS_VOLUME, unit);
         if !entry.is_mapped() {
             return;
         }
-        if let Some(volume) = self.pool.volume_mut(SUMS_VOLUME) {
-            volume.map.set(unit, Entry::NONE);
-        }
-        self.uncount_unit(SUMS_VOLUME, entry);
+        self.clear_sum_unit(unit, entry);
         if entry.written() != 0 {
             self.journal.append(&Record::Map { volume: SUMS_VOLUME, unit, count: 1, entry: Entry::NONE });
         }
@@ -113,7 +131,7 @@ impl Engine {
     }
 
     /// Units of a chunk that hold its own sums: all that is left in one that is otherwise empty.
-    fn own_sum_units(&self, chunk: ChunkId) -> u64 {
+    pub(in crate::engine) fn own_sum_units(&self, chunk: ChunkId) -> u64 {
         if !self.sums.is_on() {
             return 0;
         }
@@ -145,10 +163,7 @@ impl Engine {
             let entry = self.entry(SUMS_VOLUME, unit);
             if entry.is_mapped() && entry.chunk() == chunk {
                 // Its place goes with the chunk.
-                if let Some(volume) = self.pool.volume_mut(SUMS_VOLUME) {
-                    volume.map.set(unit, Entry::NONE);
-                }
-                self.uncount_unit(SUMS_VOLUME, entry);
+                self.clear_sum_unit(unit, entry);
                 self.journal.append(&Record::Map { volume: SUMS_VOLUME, unit, count: 1, entry: Entry::NONE });
                 self.pool.chunk_mut(chunk).expect("it is there").give_back(entry.unit());
             } else {

@@ -2,7 +2,7 @@
 //! What is not gets the scrub's second look.
 
 use super::cache::memory;
-use super::{Engine, Need, SCRUB_TAG, SPAN, locate};
+use super::{Engine, Need, SCRUB_TAG, locate, name_of};
 use crate::engine::mend::runs;
 use crate::request::{Output, PageWork};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, UNIT};
@@ -31,8 +31,7 @@ impl Engine {
     pub(in crate::engine) fn scrub_pages(&mut self, piece: u32, unit: u64, mask: u16) -> u32 {
         let mut asked = 0;
         for block in (0..BLOCKS_PER_UNIT).filter(|block| mask >> block & 1 == 1) {
-            let page = unit * BLOCKS_PER_UNIT + block;
-            let (chunk, index) = (ChunkId((page / SPAN) as u32), (page % SPAN) as u32);
+            let (chunk, index) = name_of(unit * BLOCKS_PER_UNIT + block);
             if self.sums.ready(chunk, index).is_none() {
                 asked += 1;
                 self.with_page(chunk, index, Need::Loaded(piece));
@@ -44,7 +43,8 @@ impl Engine {
     /// Copies of a unit of pages are not alike: what is in memory is written once more.
     pub(in crate::engine) fn rewrite_pages(&mut self, unit: u64) {
         for page in unit * BLOCKS_PER_UNIT..(unit + 1) * BLOCKS_PER_UNIT {
-            if let Some(slot) = self.sums.ready(ChunkId((page / SPAN) as u32), (page % SPAN) as u32) {
+            let (chunk, index) = name_of(page);
+            if let Some(slot) = self.sums.ready(chunk, index) {
                 self.dirty_page(slot);
             }
         }

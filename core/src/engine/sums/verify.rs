@@ -79,8 +79,11 @@ impl Engine {
 
     /// The sums cannot be had: neither can the data.
     pub(super) fn check_fails(&mut self, check: u32) {
-        let (Owner::Read(id) | Owner::Edge(id)) = self.sums.checks[check].io.owner else { return };
-        self.requests[id].error = Some(crate::request::RequestError::Io);
+        match self.sums.checks[check].io.owner {
+            Owner::Move(id) => self.move_not_compared(id),
+            Owner::Read(id) | Owner::Edge(id) => self.requests[id].error = Some(crate::request::RequestError::Io),
+            owner => unreachable!("{owner:?} compares nothing"),
+        }
         self.check_over(check);
     }
 
@@ -91,7 +94,11 @@ impl Engine {
             return;
         }
         let Check { io, wrong, .. } = self.sums.checks.remove(check);
-        let (Owner::Read(id) | Owner::Edge(id)) = io.owner else { return };
+        let id = match io.owner {
+            Owner::Move(id) => return self.move_compared(id, &io, wrong),
+            Owner::Read(id) | Owner::Edge(id) => id,
+            owner => unreachable!("{owner:?} compares nothing"),
+        };
         for (within, bad) in wrong {
             for (first, count) in runs(bad) {
                 let at = u64::from(within) + first * BLOCK;

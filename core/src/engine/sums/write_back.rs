@@ -1,11 +1,16 @@
 //! Pages on their way to their home: a few at a time, each a copy of what it was when it left, under its range lock.
 
-use super::cache::{Page, State, memory, whole};
+use super::cache::{BESIDE, Page, PageHome, State, memory, whole};
 use super::{Engine, PAGE_TOKENS, SUMS_VOLUME, home};
 use crate::meta::record::Record;
-use crate::queue::{Io, Owner};
+use crate::queue::{CopySet, Io, Owner};
 use crate::request::{Copy, DeviceOp, IoError, Output, PageWork};
-use crate::units::{BLOCK, BLOCKS_PER_UNIT, DeviceId, UNIT};
+use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufRange, DeviceId, UNIT};
+
+/// Where in memory a page is that is being written.
+pub(in crate::engine) fn page_on_its_way(slot: u32) -> BufRange {
+    whole(memory(slot, 1))
+}
 
 /// Pages on their way at once: each takes another 4 KiB meanwhile.
 const WRITING_MAX: u32 = 64;
@@ -85,19 +90,16 @@ impl Engine {
         page.leaving = page.dirty.then_some(page.since);
         self.sums.failed -= u32::from(core::mem::take(&mut page.failed));
         self.sums.dirty -= u32::from(core::mem::take(&mut page.dirty));
-        let (entry, _, mut columns) = self.page_home(chunk, index);
-        if !entry.is_mapped() && self.reserve_page(chunk, index) {
+        if !self.page_home(chunk, index).entry.is_mapped() {
             // Without one, its sums are known while it is in memory.
-            columns = self.page_home(chunk, index).2;
+            self.reserve_page(chunk, index);
         }
+        let PageHome { entry, columns, beside, .. } = self.page_home(chunk, index);
         let epoch = self.space.enter();
         let page = &mut self.sums.pages[slot];
         (page.epoch, page.pending, page.moves) = (Some(epoch), 1, self.moves);
-        let (whole_page, copy) = (whole(memory(slot, 0)), whole(memory(slot, 1)));
-        let name = self.page_name(slot);
-        self.outputs.push_back(Output::Page(PageWork::Seal { page: whole_page.buf, name }));
-        self.outputs.push_back(Output::Page(PageWork::New(copy.buf)));
-        self.outputs.push_back(Output::Copy(Copy::Move { from: whole_page, to: copy }));
+        self.seal_page(slot);
+        let copy = page_on_its_way(slot);
         for column in columns {
             if !self.pool.is_online(column.device) {
                 self.page_copy_written(slot, column.device, Err(IoError::Gone));
@@ -108,7 +110,38 @@ impl Engine {
             let io = Io::new(Owner::SumPage(slot), op, column.device, column.offset, BLOCK, self.now);
             self.issue(Io { buf: copy, ..io });
         }
+        match beside {
+            Some(column) if !self.pool.is_online(column.device) => self.shift_failed(entry.chunk()),
+            Some(column) => {
+                self.sums.pages[slot].pending += 1;
+                let op = DeviceOp::Write { fua: false };
+                let io = Io::new(Owner::SumPage(slot), op, column.device, column.offset, BLOCK, self.now);
+                let set = CopySet { chunk: entry.chunk(), copy: BESIDE, ..io.set };
+                self.issue(Io { buf: copy, set, ..io });
+            }
+            None => {}
+        }
         self.page_io_over(slot);
+    }
+
+    /// What a page says now, ready to be written.
+    fn seal_page(&mut self, slot: u32) {
+        let (page, copy, name) = (whole(memory(slot, 0)), page_on_its_way(slot), self.page_name(slot));
+        self.outputs.push_back(Output::Page(PageWork::Seal { page: page.buf, name }));
+        self.outputs.push_back(Output::Page(PageWork::New(copy.buf)));
+        self.outputs.push_back(Output::Copy(Copy::Move { from: page, to: copy }));
+    }
+
+    /// A page goes to another place, with the unit it is in: it stays in memory, as it is now, until it is let go of.
+    pub(in crate::engine) fn hold_page(&mut self, slot: u32) {
+        self.pin_page(slot);
+        self.seal_page(slot);
+    }
+
+    pub(in crate::engine) fn let_page_go(&mut self, slot: u32) {
+        self.outputs.push_back(Output::Copy(Copy::Drop(memory(slot, 1))));
+        self.unpin_page(slot);
+        self.room_moved();
     }
 
     pub(super) fn page_copy_written(&mut self, slot: u32, device: DeviceId, result: Result<(), IoError>) {
@@ -128,7 +161,7 @@ impl Engine {
         let part = (at, at + BLOCK);
         self.sums.writing -= 1;
         self.outputs.push_back(Output::Copy(Copy::Drop(memory(slot, 1))));
-        let mut is_stored = self.page_home(chunk, index).0.is_mapped();
+        let mut is_stored = self.page_home(chunk, index).entry.is_mapped();
         self.note_unflushed(SUMS_VOLUME, part.0, part.1);
         for (device, error) in missed {
             is_stored &= self.miss(device, SUMS_VOLUME, part, error);
