@@ -139,7 +139,10 @@ impl Scene {
             Shape { size: mib * MIB, model, class: "ssd" }
         };
         let shapes: Vec<Shape> = sizes.iter().map(shape).collect();
-        let set = vec![("commit_interval", rng.pick(&["100ms", "1000ms"]).to_string())];
+        let mut set = vec![("commit_interval", rng.pick(&["100ms", "1000ms"]).to_string())];
+        // Dice of their own: what is drawn else stays as it was without checksums.
+        let checksum = Rng::new(seed ^ 0xc4ec).pick(&["none", "crc32c", "crc32c", "xxh3"]).to_string();
+        set.push(("checksum", checksum));
         let mut writer = Writer { rng, steps: Vec::new(), volumes: 1, members: sizes.len() as u64 };
         writer.create(0);
         if plot == Plot::Volumes {
