@@ -868,6 +868,8 @@ pub(crate) enum LabCommand {
     Swarm(SwarmFlags),
     /// Power cuts at every point of small runs; exit code 1 at the first point that does not hold what was promised
     Crash(CrashFlags),
+    /// Every fault, and every two of them, in every phase of every profile
+    Faults(FaultsFlags),
     /// What grows with the pool: CPU, memory, opening and rebuilding by number of devices and size of volumes
     Scale(LabScale),
 }
@@ -1008,6 +1010,22 @@ pub(crate) struct CrashFlags {
     /// Make this mistake on purpose, to see what a failure looks like, such as flush-not-passed-on
     #[arg(long = "break", value_name = "MISTAKE")]
     pub(crate) mistake: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct FaultsFlags {
+    /// One profile, such as raid1
+    #[arg(long, value_name = "PROFILE", conflicts_with = "case")]
+    pub(crate) profile: Option<String>,
+    /// One fault at a time only
+    #[arg(long, conflicts_with = "case")]
+    pub(crate) single: bool,
+    /// This case alone, as a failure prints it
+    #[arg(long, value_name = "CASE")]
+    pub(crate) case: Option<String>,
+    /// Cases at once [default: one a core]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<std::num::NonZeroUsize>,
 }
 
 #[derive(Args, Debug)]

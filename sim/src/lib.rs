@@ -19,6 +19,7 @@ pub mod device;
 pub mod disk;
 pub mod fault;
 pub mod lab;
+pub mod matrix;
 pub mod oracle;
 pub(crate) mod pages;
 pub mod rng;

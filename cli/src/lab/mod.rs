@@ -8,10 +8,12 @@
 //! | `what_if.rs` | a load on a pool and on variants of it |
 //! | `swarm.rs` | runs drawn from seeds |
 //! | `crash.rs` | power cuts at every point of small runs |
+//! | `faults.rs` | every fault and every two of them |
 //! | `docs.rs` | tables in `docs/policies.md` |
 
 mod crash;
 mod docs;
+mod faults;
 mod report;
 mod svg;
 mod swarm;
@@ -51,6 +53,7 @@ pub(crate) fn lab(command: &LabCommand, json: bool) -> Outcome {
         LabCommand::WhatIf(args) => what_if::what_if(None, json, args),
         LabCommand::Swarm(flags) => swarm::swarm(flags, json),
         LabCommand::Crash(flags) => crash::crash(flags, json),
+        LabCommand::Faults(flags) => faults::faults(flags, json),
         LabCommand::Scale(flags) => grow(flags, json),
     }
 }

@@ -12,6 +12,7 @@ mod integrity;
 mod intent;
 mod lab;
 mod live;
+mod matrix;
 mod members;
 mod mend;
 mod moving;

@@ -1,0 +1,76 @@
+//! `braid lab faults`: every fault and every two of them, in every phase of every profile, and what has to come of it.
+
+use std::panic;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use braid_host::control::api::ApiError;
+use braid_sim::matrix::{self, Case, Faults};
+use serde_json::json;
+
+use crate::args::FaultsFlags;
+use crate::commands::{self, Outcome};
+
+/// Failures that are told one by one.
+const TOLD_MAX: usize = 20;
+
+pub(super) fn faults(flags: &FaultsFlags, json: bool) -> Outcome {
+    let cases = chosen(flags)?;
+    // A case that fails says what was wrong by itself.
+    panic::set_hook(Box::new(|_| {}));
+    let begun = Instant::now();
+    let failures = run_all(&cases, flags);
+    let seconds = begun.elapsed().as_secs_f64();
+    let again = |case: &Case| format!("braid lab faults --case {case}");
+    if json {
+        let told =
+            failures.iter().map(|(case, why)| json!({"case": case.to_string(), "why": why, "again": again(case)}));
+        let value = json!({
+            "schema": "lab.faults", "version": 1, "failed": !failures.is_empty(), "cases": cases.len(),
+            "failures": told.collect::<Vec<_>>(), "seconds": seconds,
+        });
+        commands::print(&format!("{value}\n"));
+    } else if failures.is_empty() {
+        commands::print(&format!("All well: {} cases, {seconds:.0} s\n", cases.len()));
+    } else {
+        for (case, why) in failures.iter().take(TOLD_MAX) {
+            commands::print(&format!("{case}: {why}\nAgain: {}\n", again(case)));
+        }
+        commands::print(&format!("{} of {} cases failed, {seconds:.0} s\n", failures.len(), cases.len()));
+    }
+    Ok(u8::from(!failures.is_empty()))
+}
+
+fn chosen(flags: &FaultsFlags) -> Result<Vec<Case>, ApiError> {
+    if let Some(case) = &flags.case {
+        return Ok(vec![case.parse().map_err(|why: String| ApiError::usage("lab.faults", why))?]);
+    }
+    let is_meant = |name: &str| flags.profile.as_ref().is_none_or(|profile| profile == name);
+    let profiles: Vec<_> = matrix::profiles().filter(|profile| is_meant(profile.name())).collect();
+    if profiles.is_empty() {
+        let known: Vec<&str> = matrix::profiles().map(|profile| profile.name()).collect();
+        let text = format!("there is no such profile here; there are {}", known.join(", "));
+        return Err(ApiError::usage("lab.faults", text));
+    }
+    let kinds: &[Faults] = if flags.single { &[Faults::Single] } else { &[Faults::Single, Faults::Double] };
+    let all = profiles.iter().flat_map(|&profile| kinds.iter().flat_map(move |&kind| matrix::cases(profile, kind)));
+    Ok(all.collect())
+}
+
+/// In the order of the cases, on several threads.
+fn run_all<'a>(cases: &'a [Case], flags: &FaultsFlags) -> Vec<(&'a Case, String)> {
+    let threads = flags.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, |n| n.get());
+    let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(why) = matrix::run(case, None) {
+                failures.lock().expect("nobody panics with the lock").push((case, why));
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
+    let mut failures = failures.into_inner().expect("nobody panics with the lock");
+    failures.sort_by_key(|(case, _)| cases.iter().position(|other| other == *case));
+    failures
+}

@@ -1,0 +1,173 @@
+//! One cell of the matrix, and all of them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use braid_core::Profile;
+
+use super::phase::Phase;
+
+/// What happens to a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// It goes, and does not come back by itself.
+    Missing,
+    /// Some blocks cannot be read until they are written again.
+    ReadError,
+    /// The next writes fail.
+    WriteError,
+    /// A bit of some blocks changes.
+    BitFlip,
+    /// The next writes fail, and half of their sectors arrive.
+    Torn,
+    /// It goes with its write cache, and comes back a moment later with what it had.
+    StaleReturn,
+}
+
+impl Kind {
+    /// All.
+    pub const ALL: [Kind; 6] =
+        [Kind::Missing, Kind::ReadError, Kind::WriteError, Kind::BitFlip, Kind::Torn, Kind::StaleReturn];
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Missing => "missing",
+            Kind::ReadError => "read-error",
+            Kind::WriteError => "write-error",
+            Kind::BitFlip => "bit-flip",
+            Kind::Torn => "torn",
+            Kind::StaleReturn => "stale-return",
+        }
+    }
+
+    /// It is about some blocks of content and nothing else of the member.
+    pub(super) fn is_of_blocks(self) -> bool {
+        matches!(self, Kind::ReadError | Kind::BitFlip)
+    }
+}
+
+/// Moments of a phase: before it begins, after a third of its events, after two thirds.
+pub const MOMENTS: u32 = 3;
+
+/// A fault of one member at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Hit {
+    /// What.
+    pub kind: Kind,
+    /// Whose, by id.
+    pub device: u32,
+    /// When.
+    pub moment: u32,
+}
+
+/// One cell: a pool, what it is doing, and what goes wrong meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// Of data; metadata is never less redundant.
+    pub profile: Profile,
+    /// What goes on.
+    pub phase: Phase,
+    /// One fault or two.
+    pub hits: Vec<Hit>,
+}
+
+/// How many faults a case has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Faults {
+    /// One.
+    Single,
+    /// Two: both at once at the first and at the second moment, and one after the other.
+    Double,
+}
+
+/// Profiles that carry data.
+pub fn profiles() -> impl Iterator<Item = Profile> {
+    Profile::ALL.into_iter().filter(|profile| profile.carries_data())
+}
+
+/// Members of a pool of this profile: as few as it needs, and two where records need that.
+pub(super) fn members(profile: Profile) -> u32 {
+    match profile {
+        Profile::Dup => 1,
+        Profile::Raid10 => 4,
+        other => (other.facts().copies as u32).max(2),
+    }
+}
+
+/// All cases of a profile.
+pub fn cases(profile: Profile, faults: Faults) -> Vec<Case> {
+    let mut all = Vec::new();
+    for phase in Phase::ALL.into_iter().filter(|phase| phase.is_for(profile)) {
+        let hits = hits(profile, phase);
+        let case = |hits: Vec<Hit>| Case { profile, phase, hits };
+        match faults {
+            Faults::Single => all.extend(hits.iter().map(|&hit| case(vec![hit]))),
+            Faults::Double => {
+                let pairs = hits.iter().flat_map(|&a| hits.iter().map(move |&b| (a, b)));
+                let at = |a: Hit, b: Hit| (a.moment, b.moment);
+                let is_meant = |a: Hit, b: Hit| match at(a, b) {
+                    // Either order of the same two is the same case.
+                    (0, 0) | (1, 1) => (a.kind, a.device) < (b.kind, b.device),
+                    (0, 2) => (a.kind, a.device) != (b.kind, b.device),
+                    _ => false,
+                };
+                all.extend(pairs.filter(|&(a, b)| is_meant(a, b)).map(|(a, b)| case(vec![a, b])));
+            }
+        }
+    }
+    all
+}
+
+fn hits(profile: Profile, phase: Phase) -> Vec<Hit> {
+    let mut all = Vec::new();
+    let members = members(profile);
+    for device in 1..=members + u32::from(phase.has_another()) {
+        for kind in Kind::ALL {
+            // Nothing stands yet on the one that comes.
+            if device > members && kind.is_of_blocks() {
+                continue;
+            }
+            all.extend((0..MOMENTS).map(|moment| Hit { kind, device, moment }));
+        }
+    }
+    all
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/", self.profile.name(), self.phase.name())?;
+        for (i, Hit { kind, device, moment }) in self.hits.iter().enumerate() {
+            let plus = if i == 0 { "" } else { "+" };
+            write!(f, "{plus}{}@{device}.{moment}", kind.name())?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Case {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Case, String> {
+        parse(text)
+            .filter(|case| {
+                let all = hits(case.profile, case.phase);
+                case.phase.is_for(case.profile) && case.hits.iter().all(|hit| all.contains(hit))
+            })
+            .ok_or_else(|| format!("'{text}' is no case; one looks like raid1/write/missing@1.0+bit-flip@2.2"))
+    }
+}
+
+fn parse(text: &str) -> Option<Case> {
+    let mut parts = text.split('/');
+    let (profile, phase, hits) = (parts.next()?, parts.next()?, parts.next()?);
+    let hit = |text: &str| {
+        let (kind, rest) = text.split_once('@')?;
+        let (device, moment) = rest.split_once('.')?;
+        let kind = Kind::ALL.into_iter().find(|known| known.name() == kind)?;
+        Some(Hit { kind, device: device.parse().ok()?, moment: moment.parse().ok()? })
+    };
+    let hits: Vec<Hit> = hits.split('+').map(hit).collect::<Option<_>>()?;
+    let phase = Phase::ALL.into_iter().find(|known| known.name() == phase)?;
+    let case = Case { profile: profiles().find(|known| known.name() == profile)?, phase, hits };
+    (parts.next().is_none() && (1..=2).contains(&case.hits.len())).then_some(case)
+}

@@ -1,0 +1,93 @@
+//! What has to become of each block, from where its copies are and what is done to them, and from nothing the engine says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use braid_core::ChunkType;
+use braid_core::regions::REGION;
+use braid_core::units::{BLOCK, DeviceId, VolumeId};
+
+use super::case::{Case, Hit, Kind, members};
+use super::phase::Phase;
+use super::{PLACES, REWRITTEN, UNIT_BLOCKS, place};
+use crate::world::World;
+
+/// What has to become of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// A copy is out of reach of every fault: it is read, always.
+    Served,
+    /// Whether it is read depends on what was mended between the faults; wrong it never is.
+    Open,
+    /// Every copy was gone before anybody could do something about it: it cannot be read.
+    Lost,
+}
+
+/// What has to become of a pool.
+pub(super) struct Expectation {
+    /// Of every block that was written before.
+    pub(super) blocks: BTreeMap<u64, Fate>,
+    /// Nobody notices anything, and all is well afterwards.
+    pub(super) is_within: bool,
+}
+
+/// Blocks that block-wise faults of a member are about: one that is written over in the phase, one that is not.
+pub(super) fn targets(world: &World, volume: VolumeId, device: u32) -> Vec<u64> {
+    let is_on = |&at: &u64| world.places(volume, at).iter().any(|(d, _)| d.0 == device);
+    let first = |half: u64| {
+        let units = (0..PLACES).filter(move |i| i % 2 == half).map(place);
+        units.flat_map(|at| (0..UNIT_BLOCKS).map(move |i| at + i * BLOCK)).find(is_on)
+    };
+    [first(REWRITTEN), first(1 - REWRITTEN)].into_iter().flatten().collect()
+}
+
+impl Expectation {
+    /// Of a pool that is prepared, before the first fault.
+    pub(super) fn of(world: &World, volume: VolumeId, case: &Case) -> Expectation {
+        let targets: BTreeMap<u32, BTreeSet<u64>> = case
+            .hits
+            .iter()
+            .map(|hit| (hit.device, targets(world, volume, hit.device).into_iter().collect()))
+            .collect();
+        let pool = world.engine().pool();
+        // Later the first member's copies may stand on the one that replaced it.
+        let another = members(case.profile) + 1;
+        let is_on = |hit: &Hit, device: DeviceId| {
+            hit.device == device.0 || hit.device == another && hit.moment > 0 && device.0 == 1
+        };
+        let mut blocks = BTreeMap::new();
+        for at in (0..PLACES).flat_map(|i| (0..UNIT_BLOCKS).map(move |block| place(i) + block * BLOCK)) {
+            let copies = world.places(volume, at);
+            // Of two copies on one member the first is struck.
+            let is_first = |i: usize| copies[..i].iter().all(|(d, _)| *d != copies[i].0);
+            let strikes = |hit: &Hit, i: usize| {
+                let is_struck = || is_first(i) && targets[&hit.device].contains(&at);
+                is_on(hit, copies[i].0) && (!hit.kind.is_of_blocks() || is_struck())
+            };
+            let is_behind = |i: usize| pool.is_stale(copies[i].0, (volume, at / REGION));
+            let is_good = |i: &usize| !is_behind(*i) && !case.hits.iter().any(|hit| strikes(hit, *i));
+            let is_rewritten = case.phase == Phase::Write && at / place(1) % 2 == REWRITTEN;
+            let stays = |hit: &Hit| match hit.kind {
+                Kind::Missing => true,
+                Kind::ReadError | Kind::BitFlip => !is_rewritten,
+                Kind::WriteError | Kind::Torn | Kind::StaleReturn => false,
+            };
+            let is_gone =
+                |i: usize| is_behind(i) || case.hits.iter().any(|h| h.moment == 0 && stays(h) && strikes(h, i));
+            let fate = match (0..copies.len()).find(is_good) {
+                Some(_) => Fate::Served,
+                None if (0..copies.len()).all(is_gone) => Fate::Lost,
+                None => Fate::Open,
+            };
+            blocks.insert(at, fate);
+        }
+        // Without its records a pool can promise nothing, though it may serve.
+        let system = world.chunks(ChunkType::System);
+        let is_struck = |device: DeviceId| case.hits.iter().any(|h| !h.kind.is_of_blocks() && is_on(h, device));
+        let records_stand = system.iter().all(|(_, members)| members.iter().any(|&device| !is_struck(device)));
+        if !records_stand {
+            blocks.values_mut().filter(|fate| **fate == Fate::Served).for_each(|fate| *fate = Fate::Open);
+        }
+        let is_within = blocks.values().all(|&fate| fate == Fate::Served);
+        Expectation { blocks, is_within }
+    }
+}

@@ -1,0 +1,333 @@
+//! The matrix of faults: every profile, in every phase, with every fault alone and every two of them, on every member, at
+//! several moments; and what has to come of it by what the profile tolerates.
+//!
+//! ```text
+//!   content, flushed --> phase begins --fault--> .. --fault--> .. --> phase is over --> every block is read
+//!                                                                                        |
+//!     within what the profile tolerates: members come back, all copies are made alike  <-+-> beyond: the power goes, and what
+//!                                        and a scrub finds nothing                           was flushed is there
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `case.rs` | the cells |
+//! | `phase.rs` | what goes on: write, scrub, replace, rebuild |
+//! | `expect.rs` | what has to become of each block |
+//!
+//! A block with a copy that no fault reaches is served, in the phase and after it. One whose copies were all gone at
+//! once is an error, that block and no other. What is between, as a second fault that comes when the first may have been
+//! healed, may be either. Nothing is ever wrong, and nothing is waited for without end.
+//!
+//! What this does not see: faults of the pool's own records block by block ([crash points](crate::crash) tear them), three
+//! faults, faults between the moments (the [swarm](crate::swarm) draws them).
+
+mod case;
+mod expect;
+mod phase;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use braid_core::control::{Command, VolumeClass};
+use braid_core::request::{Event, Op, RequestError};
+use braid_core::scrub::State;
+use braid_core::units::{BLOCK, DeviceId, MIB, UNIT, VolumeId};
+use braid_core::{Profile, Slip};
+
+pub use case::{Case, Faults, Hit, Kind, MOMENTS, cases, profiles};
+pub use phase::Phase;
+
+use crate::checker::Checker;
+use crate::device::Model;
+use crate::fault::{Fault, Trouble};
+use crate::oracle::Loses;
+use crate::world::{Crash, Shape, World};
+use expect::{Expectation, Fate};
+
+/// Pieces of content, one to a region and a half.
+const PLACES: u64 = 12;
+/// Which of each two is written over later.
+const REWRITTEN: u64 = 1;
+const UNIT_BLOCKS: u64 = UNIT / BLOCK;
+/// Writes of a member that fail.
+const FAILURES: u64 = 4;
+/// A member that went is back after so many ns.
+const AWAY_NS: u64 = 3_000_000;
+/// Nothing here takes so many events.
+const EVENTS_MAX: u64 = 1_000_000;
+
+/// The first byte of a piece.
+fn place(i: u64) -> u64 {
+    i * 6 * MIB
+}
+
+fn shape() -> Shape {
+    Shape { size: 64 * MIB, model: Model::shipped("sata-ssd").expect("it is shipped"), class: "ssd" }
+}
+
+/// Runs a case, perhaps with a mistake of the engine: what was wrong, if anything, as a sentence of a checker.
+pub fn run(case: &Case, slip: Option<Slip>) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(|| Run::new(case, slip).all())).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        Err(text.or(panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default())
+    })
+}
+
+struct Run<'a> {
+    case: &'a Case,
+    world: World,
+    volume: VolumeId,
+    expected: Expectation,
+}
+
+/// The same pool each time, with content that is flushed.
+fn prepared(profile: Profile, phase: Phase, slip: Option<Slip>) -> (World, VolumeId) {
+    let shapes = vec![shape(); case::members(profile) as usize];
+    let metadata =
+        if profile.facts().tolerated_failures > 0 { profile.system() } else { Profile::usual(shapes.len())[1] };
+    let mut world = World::new(1);
+    world.slip = slip;
+    world.create(&shapes, profile, metadata, &[("checksum", "crc32c")]).expect("the pool can be made");
+    world.open().expect("a new pool opens");
+    let volume = world.volume("v", place(PLACES), VolumeClass::Auto);
+    for i in 0..PLACES {
+        world.run(volume, Op::Write { fua: false }, place(i), UNIT).expect("nothing is wrong yet");
+    }
+    world.run(volume, Op::Flush, 0, 0).expect("nothing is wrong yet");
+    world.run_until_quiet();
+    phase.prepare(&mut world, volume, profile);
+    (world, volume)
+}
+
+/// Events of a phase in which nothing goes wrong.
+fn events_of(profile: Profile, phase: Phase) -> u64 {
+    let (mut world, volume) = prepared(profile, phase, None);
+    phase.begin(&mut world, volume, profile);
+    let mut events = 0;
+    while (world.outstanding() > 0 || events == 0 || phase.goes_on(&world)) && world.step() {
+        events += 1;
+    }
+    events
+}
+
+impl<'a> Run<'a> {
+    fn new(case: &'a Case, slip: Option<Slip>) -> Run<'a> {
+        let (world, volume) = prepared(case.profile, case.phase, slip);
+        let expected = Expectation::of(&world, volume, case);
+        Run { case, world, volume, expected }
+    }
+
+    fn all(mut self) -> Result<(), String> {
+        self.phase()?;
+        self.read_all()?;
+        match self.expected.is_within {
+            true => self.heal(),
+            false => self.restart(),
+        }
+    }
+
+    /// The phase with its faults, to its end.
+    fn phase(&mut self) -> Result<(), String> {
+        let Case { profile, phase, ref hits } = *self.case;
+        let events = events_of(profile, phase);
+        for hit in hits.iter().filter(|hit| hit.moment == 0) {
+            self.strike(*hit);
+        }
+        phase.begin(&mut self.world, self.volume, profile);
+        for event in 0..events {
+            for moment in (1..MOMENTS).filter(|moment| event == events * u64::from(*moment) / u64::from(MOMENTS)) {
+                hits.iter().filter(|hit| hit.moment == moment).for_each(|hit| self.strike(*hit));
+            }
+            self.step()?;
+        }
+        self.go_while(|run| run.world.outstanding() > 0 || phase.goes_on(&run.world))?;
+        self.go_until_quiet()?;
+        let refused = self.world.done.drain(..).find_map(|(_, result)| result.err());
+        match refused.filter(|_| self.expected.is_within) {
+            Some(why) => Err(Checker::Tolerance.says(format_args!("the {} was refused: {why:?}", phase.name()))),
+            // Without a copy to rebuild from the member stays behind, and nobody waits.
+            None if phase.goes_on(&self.world)
+                && (self.expected.is_within || phase != Phase::Rebuild && !self.world.engine().is_suspended()) =>
+            {
+                Err(Checker::Drain.says(format_args!("all is quiet, and the {} is not over", phase.name())))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn strike(&mut self, Hit { kind, device, .. }: Hit) {
+        let now = self.world.now();
+        let mut add = |trouble| self.world.faults.0.push(Fault { device, trouble });
+        match kind {
+            Kind::Missing => add(Trouble::Absent { since: now }),
+            Kind::StaleReturn => add(Trouble::Pulled { since: now, until: now + AWAY_NS }),
+            Kind::Torn => add(Trouble::Torn { percent: 100, left: FAILURES }),
+            Kind::WriteError => add(Trouble::Error {
+                read: false,
+                write: true,
+                flush: false,
+                from: 0,
+                to: u64::MAX,
+                percent: 100,
+                left: FAILURES,
+            }),
+            Kind::ReadError | Kind::BitFlip => {
+                for at in expect::targets(&self.world, self.volume, device) {
+                    let places = self.world.places(self.volume, at);
+                    let Some(&(_, from)) = places.iter().find(|(d, _)| d.0 == device) else { continue };
+                    let to = from + BLOCK;
+                    let trouble = match kind {
+                        Kind::ReadError => Trouble::Latent { since: now, from, to },
+                        _ => Trouble::Flipped { since: now, from, to, per_mille: 1000 },
+                    };
+                    self.world.faults.0.push(Fault { device, trouble });
+                }
+            }
+        }
+    }
+
+    // ---- going on -------------------------------------------------------------------------------------------------
+
+    /// One event, and what the host does when a member is there again; false when nothing happens any more.
+    fn step(&mut self) -> Result<bool, String> {
+        let moved = self.world.step();
+        let back = self.case.hits.iter().filter(|hit| hit.kind == Kind::StaleReturn).map(|hit| DeviceId(hit.device));
+        for device in back.collect::<Vec<_>>() {
+            let is_member = self.world.engine().pool().device(device).is_some();
+            if is_member && !self.world.engine().is_suspended() && self.world.comes_back(device) {
+                self.world.command(Command::OnlineDevice { device });
+                self.world.drain();
+            }
+        }
+        if let Some(why) = self.world.wrong.first() {
+            return Err(why.clone());
+        }
+        for answer in std::mem::take(&mut self.world.answers) {
+            if self.expected.is_within && answer.result.is_err() {
+                return Err(Checker::Tolerance.says(format_args!("{answer:?}")));
+            }
+        }
+        Ok(moved)
+    }
+
+    fn go_while(&mut self, goes_on: impl Fn(&Run<'_>) -> bool) -> Result<(), String> {
+        for _ in 0..EVENTS_MAX {
+            if !goes_on(self) || !self.step()? {
+                return Ok(());
+            }
+        }
+        Err(Checker::Drain.says("no end in sight"))
+    }
+
+    fn go_until_quiet(&mut self) -> Result<(), String> {
+        self.go_while(|_| true)?;
+        match self.world.outstanding() {
+            0 => Ok(()),
+            left => Err(Checker::Drain.says(format_args!("all is quiet, and {left} requests wait"))),
+        }
+    }
+
+    /// Reads one block.
+    fn read(&mut self, at: u64) -> Result<Result<(), RequestError>, String> {
+        let tag = self.world.submit(0, self.volume, Op::Read, at, BLOCK, Default::default());
+        for _ in 0..EVENTS_MAX {
+            if let Some(i) = self.world.answers.iter().position(|answer| answer.tag == tag) {
+                let answer = self.world.answers.swap_remove(i);
+                return self.world.wrong.first().map_or(Ok(answer.result), |why| Err(why.clone()));
+            }
+            if !self.world.step() {
+                break;
+            }
+        }
+        Err(Checker::Drain.says(format_args!("no answer to a read of {at}")))
+    }
+
+    // ---- what has to be -------------------------------------------------------------------------------------------
+
+    /// Every block by itself, as was expected.
+    fn read_all(&mut self) -> Result<(), String> {
+        for (at, fate) in self.expected.blocks.clone() {
+            let result = self.read(at)?;
+            if fate == Fate::Served && result.is_err() || fate == Fate::Lost && result.is_ok() {
+                let text = format_args!("block at {at} should be {fate:?} and is {result:?}");
+                return Err(Checker::Tolerance.says(text));
+            }
+        }
+        self.go_until_quiet()
+    }
+
+    /// All troubles end, and members come back: everything is as it was, on all copies.
+    fn heal(&mut self) -> Result<(), String> {
+        self.world.mend();
+        let pool = self.world.engine().pool();
+        let away: Vec<DeviceId> = pool.devices().filter(|d| !d.state.is_used()).map(|d| d.id).collect();
+        for device in away {
+            self.control(Command::OnlineDevice { device })?;
+        }
+        self.go_until_quiet()?;
+        if self.world.engine().report().job.is_some_and(|job| job.job.state == State::Paused) {
+            self.control(Command::JobResume)?;
+            self.go_until_quiet()?;
+        }
+        self.scrub()?;
+        self.world.events.clear();
+        self.scrub()?;
+        let is_trouble = |e: &&Event| {
+            matches!(e, Event::ScrubDifference { .. } | Event::ScrubReadError { .. } | Event::BadCopy { .. })
+        };
+        if let Some(event) = self.world.events.iter().find(is_trouble) {
+            return Err(Checker::Copies.says(format_args!("after one scrub another finds {event:?}")));
+        }
+        let report = self.world.engine().report();
+        let behind: Vec<DeviceId> = report.devices.iter().filter(|d| d.stale.regions > 0).map(|d| d.id).collect();
+        let unequal = self.world.unequal();
+        if !report.lost.is_empty() || !behind.is_empty() || !unequal.is_empty() {
+            let lost = report.lost;
+            return Err(Checker::Copies.says(format_args!("lost {lost:?}, behind {behind:?}, unequal {unequal:?}")));
+        }
+        if self.case.phase == Phase::Replace && report.job.is_none_or(|job| job.job.state != State::Finished) {
+            return Err(Checker::Drain.says("the replacement never came to its end"));
+        }
+        self.expected.blocks.values_mut().for_each(|fate| *fate = Fate::Served);
+        self.read_all()
+    }
+
+    fn scrub(&mut self) -> Result<(), String> {
+        self.control(Command::ScrubStart)?;
+        self.go_until_quiet()?;
+        match self.world.engine().report().scrub.scrub.state {
+            State::Finished => Ok(()),
+            other => Err(Checker::Drain.says(format_args!("the scrub is {other:?}"))),
+        }
+    }
+
+    fn control(&mut self, command: Command) -> Result<(), String> {
+        let text = format!("{command:?}");
+        self.world.done.clear();
+        let tag = self.world.command(command);
+        self.go_while(|run| !run.world.done.iter().any(|(of, _)| *of == tag))?;
+        match self.world.done.iter().find(|(of, _)| *of == tag) {
+            Some((_, Ok(_))) => Ok(()),
+            other => Err(Checker::Tolerance.says(format_args!("{text}: {other:?}"))),
+        }
+    }
+
+    /// Beyond what the profile tolerates: the machine starts anew, all members are there, and what was flushed is, too, as
+    /// far as a copy is left.
+    fn restart(&mut self) -> Result<(), String> {
+        let loses_cache = self.world.faults.any_pulled(self.world.now());
+        self.world.crash(Crash::Power);
+        if loses_cache {
+            self.world.oracle.crash(Loses::Cache);
+        }
+        self.world.mend();
+        self.world.open().map_err(|why| Checker::Tolerance.says(why))?;
+        for (at, fate) in self.expected.blocks.clone() {
+            // Who was missing is back with what it had.
+            let result = self.read(at)?;
+            if fate == Fate::Served && result.is_err() {
+                return Err(Checker::Tolerance.says(format_args!("after a restart block at {at} is {result:?}")));
+            }
+        }
+        self.go_until_quiet()
+    }
+}

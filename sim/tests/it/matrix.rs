@@ -1,0 +1,67 @@
+//! Faults, enumerated: what has to come of each is known, and wrong builds are found.
+
+use braid_core::{Profile, Slip};
+use braid_sim::matrix::{self, Case, Faults};
+
+/// Of two faults at once, one case in so many; `braid lab faults` runs all.
+const EVERY: usize = 37;
+
+/// Wrong builds that show here.
+const SLIPS: [Slip; 3] = [Slip::StaleTrusted, Slip::CaughtUpAtOnce, Slip::ColumnBeforeCopy];
+
+fn all(faults: Faults, every: usize) -> Vec<Case> {
+    matrix::profiles().flat_map(|profile| matrix::cases(profile, faults)).step_by(every).collect()
+}
+
+fn hold(cases: &[Case]) {
+    let failures: Vec<String> =
+        cases.iter().filter_map(|case| Some(format!("{case}: {}", matrix::run(case, None).err()?))).collect();
+    assert!(failures.is_empty(), "{} of {}: {failures:#?}", failures.len(), cases.len());
+}
+
+#[test]
+fn every_fault_alone_is_noticed_by_nobody_or_by_just_those_blocks() {
+    let cases = all(Faults::Single, 3);
+    assert!(cases.len() > 300, "{}", cases.len());
+    hold(&cases);
+}
+
+#[test]
+fn two_faults_are_too_much_for_some_profiles_and_wrong_for_none() {
+    let cases = all(Faults::Double, EVERY);
+    assert!(cases.len() > 300, "{}", cases.len());
+    hold(&cases);
+}
+
+/// The matrix can fail: single faults are enough for these.
+#[test]
+fn wrong_builds_are_found() {
+    let cases = matrix::cases(Profile::Raid1, Faults::Single);
+    for slip in SLIPS {
+        let found = cases.iter().find_map(|case| Some((case, matrix::run(case, Some(slip)).err()?)));
+        let (case, why) = found.unwrap_or_else(|| panic!("{slip:?} goes unnoticed"));
+        println!("{slip:?}: {case}: {why}");
+        assert_eq!(matrix::run(case, None), Ok(()), "{case}");
+    }
+}
+
+#[test]
+fn cases_are_read_as_they_are_written() {
+    for case in all(Faults::Single, 1).into_iter().chain(all(Faults::Double, 17)) {
+        assert_eq!(case.to_string().parse(), Ok(case));
+    }
+    for odd in [
+        "",
+        "raid1/write",
+        "raid1/write/",
+        "raid5/write/missing@1.0",
+        "raid1/write/missing@9.0",
+        "raid1/write/missing@1.3",
+        "single/rebuild/missing@1.0",
+        "raid1/write/missing@1.0+torn@1.0+torn@2.0",
+        "raid1/write/missing@1.0/more",
+    ] {
+        let why = odd.parse::<Case>().expect_err(odd);
+        assert!(why.contains("is no case"), "{why}");
+    }
+}
