@@ -1,12 +1,12 @@
 //! What has to become of each block, from where its copies are and what is done to them, and from nothing the engine says.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use braid_core::ChunkType;
 use braid_core::regions::REGION;
 use braid_core::units::{BLOCK, DeviceId, VolumeId};
 
-use super::case::{Case, Hit, Kind, members};
+use super::case::{Case, Hit, Kind};
 use super::phase::Phase;
 use super::{PLACES, REWRITTEN, UNIT_BLOCKS, place};
 use crate::world::World;
@@ -26,12 +26,13 @@ pub(super) enum Fate {
 pub(super) struct Expectation {
     /// Of every block that was written before.
     pub(super) blocks: BTreeMap<u64, Fate>,
+    /// Blocks that faults of blocks are about, by member: one that is written over in the phase, one that is not.
+    pub(super) targets: BTreeMap<u32, Vec<u64>>,
     /// Nobody notices anything, and all is well afterwards.
     pub(super) is_within: bool,
 }
 
-/// Blocks that block-wise faults of a member are about: one that is written over in the phase, one that is not.
-pub(super) fn targets(world: &World, volume: VolumeId, device: u32) -> Vec<u64> {
+fn targets(world: &World, volume: VolumeId, device: u32) -> Vec<u64> {
     let is_on = |&at: &u64| world.places(volume, at).iter().any(|(d, _)| d.0 == device);
     let first = |half: u64| {
         let units = (0..PLACES).filter(move |i| i % 2 == half).map(place);
@@ -43,16 +44,14 @@ pub(super) fn targets(world: &World, volume: VolumeId, device: u32) -> Vec<u64> 
 impl Expectation {
     /// Of a pool that is prepared, before the first fault.
     pub(super) fn of(world: &World, volume: VolumeId, case: &Case) -> Expectation {
-        let targets: BTreeMap<u32, BTreeSet<u64>> = case
-            .hits
-            .iter()
-            .map(|hit| (hit.device, targets(world, volume, hit.device).into_iter().collect()))
-            .collect();
+        let targets: BTreeMap<u32, Vec<u64>> =
+            case.hits.iter().map(|hit| (hit.device, targets(world, volume, hit.device))).collect();
         let pool = world.engine().pool();
-        // Later the first member's copies may stand on the one that replaced it.
-        let another = members(case.profile) + 1;
+        // What the first member had may stand anywhere by then: on the one that replaces it or, where that fails, on another.
+        // So may, of stripes, the rest of its chunk.
+        let moves = |device: DeviceId| device.0 == 1 || case.profile.facts().copies == 1;
         let is_on = |hit: &Hit, device: DeviceId| {
-            hit.device == device.0 || hit.device == another && hit.moment > 0 && device.0 == 1
+            hit.device == device.0 || case.phase == Phase::Replace && hit.moment > 0 && moves(device)
         };
         let mut blocks = BTreeMap::new();
         for at in (0..PLACES).flat_map(|i| (0..UNIT_BLOCKS).map(move |block| place(i) + block * BLOCK)) {
@@ -88,6 +87,6 @@ impl Expectation {
             blocks.values_mut().filter(|fate| **fate == Fate::Served).for_each(|fate| *fate = Fate::Open);
         }
         let is_within = blocks.values().all(|&fate| fate == Fate::Served);
-        Expectation { blocks, is_within }
+        Expectation { blocks, targets, is_within }
     }
 }

@@ -132,7 +132,7 @@ impl<'a> Run<'a> {
         for hit in hits.iter().filter(|hit| hit.moment == 0) {
             self.strike(*hit);
         }
-        phase.begin(&mut self.world, self.volume, profile);
+        let command = phase.begin(&mut self.world, self.volume, profile);
         for event in 0..events {
             for moment in (1..MOMENTS).filter(|moment| event == events * u64::from(*moment) / u64::from(MOMENTS)) {
                 hits.iter().filter(|hit| hit.moment == moment).for_each(|hit| self.strike(*hit));
@@ -141,7 +141,8 @@ impl<'a> Run<'a> {
         }
         self.go_while(|run| run.world.outstanding() > 0 || phase.goes_on(&run.world))?;
         self.go_until_quiet()?;
-        let refused = self.world.done.drain(..).find_map(|(_, result)| result.err());
+        let done = std::mem::take(&mut self.world.done);
+        let refused = done.into_iter().filter(|(tag, _)| Some(*tag) == command).find_map(|(_, result)| result.err());
         match refused.filter(|_| self.expected.is_within) {
             Some(why) => Err(Checker::Tolerance.says(format_args!("the {} was refused: {why:?}", phase.name()))),
             // Without a copy to rebuild from the member stays behind, and nobody waits.
@@ -171,7 +172,7 @@ impl<'a> Run<'a> {
                 left: FAILURES,
             }),
             Kind::ReadError | Kind::BitFlip => {
-                for at in expect::targets(&self.world, self.volume, device) {
+                for &at in &self.expected.targets[&device] {
                     let places = self.world.places(self.volume, at);
                     let Some(&(_, from)) = places.iter().find(|(d, _)| d.0 == device) else { continue };
                     let to = from + BLOCK;
@@ -257,6 +258,9 @@ impl<'a> Run<'a> {
 
     /// All troubles end, and members come back: everything is as it was, on all copies.
     fn heal(&mut self) -> Result<(), String> {
+        // Whoever was pulled and is asked for nothing is not missed yet.
+        self.control(Command::Checkpoint)?;
+        self.go_until_quiet()?;
         self.world.mend();
         let pool = self.world.engine().pool();
         let away: Vec<DeviceId> = pool.devices().filter(|d| !d.state.is_used()).map(|d| d.id).collect();

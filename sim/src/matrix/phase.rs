@@ -67,17 +67,18 @@ impl Phase {
         world.done.clear();
     }
 
-    /// It begins; clients read and write what is asked for here.
-    pub(super) fn begin(self, world: &mut World, volume: VolumeId, profile: Profile) {
-        match self {
-            Phase::Write => ask_writes(world, volume),
-            Phase::Scrub => _ = world.command(Command::ScrubStart),
-            Phase::Replace => {
-                let by = DeviceId(members(profile) + 1);
-                world.command(Command::ReplaceDevice { device: DeviceId(1), by });
+    /// It begins; the tag of the command, where there is one.
+    pub(super) fn begin(self, world: &mut World, volume: VolumeId, profile: Profile) -> Option<u64> {
+        let command = match self {
+            Phase::Write => {
+                ask_writes(world, volume);
+                return None;
             }
-            Phase::Rebuild => _ = world.command(Command::OnlineDevice { device: DeviceId(members(profile)) }),
-        }
+            Phase::Scrub => Command::ScrubStart,
+            Phase::Replace => Command::ReplaceDevice { device: DeviceId(1), by: DeviceId(members(profile) + 1) },
+            Phase::Rebuild => Command::OnlineDevice { device: DeviceId(members(profile)) },
+        };
+        Some(world.command(command))
     }
 
     /// Something of it is still to come.

@@ -6,7 +6,7 @@ use braid_core::meta::format::{self, NewDevice, NewPool};
 use braid_core::meta::superblock::{self, SLOTS, SUPERBLOCK_SIZE};
 use braid_core::queue::config::Config;
 use braid_core::request::{DeviceOp, Dispatch, Input, IoError};
-use braid_core::units::{DeviceId, Instant, Uuid};
+use braid_core::units::{DeviceId, Instant, IoId, Uuid};
 use braid_core::{Engine, Profile};
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{Load, World};
 use crate::device::Model;
 use crate::disk::{self, Content, Disk};
-use crate::fault::Trouble;
+use crate::fault::{Fault, Trouble};
 use crate::oracle;
 use crate::sabotage::Sabotage;
 use crate::watch::Watch;
@@ -108,7 +108,7 @@ impl World {
     /// Opens the pool from the disks that are there.
     pub fn open(&mut self) -> Result<(), String> {
         self.loads.resize(self.disks.len(), Load::default());
-        self.welcome_back();
+        self.welcome_back(|_| true);
         let boot = Uuid([self.boot; 16]);
         let mut assembly = Assembly::new(self.superblocks(), boot)?;
         for _ in 0..100 {
@@ -151,22 +151,27 @@ impl World {
         Err("opening asks for more and more".into())
     }
 
-    /// Devices that were pulled are there again, without what was in their write caches.
-    fn welcome_back(&mut self) {
-        let (now, faults) = (self.now, std::mem::take(&mut self.faults.0));
-        let (back, rest): (Vec<_>, Vec<_>) =
-            faults.into_iter().partition(|f| matches!(f.trouble, Trouble::Pulled { until, .. } if now >= until));
-        self.faults.0 = rest;
-        for fault in back {
-            self.disks[fault.device as usize - 1].cut(&mut self.rng);
+    /// Of these devices, those that were pulled are there again, without what was in their write caches.
+    fn welcome_back(&mut self, which: impl Fn(u32) -> bool) {
+        let now = self.now;
+        let is_back = |f: &Fault| which(f.device) && matches!(f.trouble, Trouble::Pulled { until, .. } if now >= until);
+        let back: Vec<u32> = self.faults.0.iter().filter(|f| is_back(f)).map(|f| f.device).collect();
+        for device in back {
+            // What it was asked before nobody answers any more.
+            let lost: Vec<u32> =
+                self.running.iter().filter(|(_, r)| r.dispatch.device.0 == device).map(|(id, _)| *id).collect();
+            lost.into_iter().for_each(|id| self.complete(IoId(id)));
+            self.disks[device as usize - 1].cut(&mut self.rng);
         }
+        self.faults.0.retain(|f| !is_back(f));
     }
 
     /// Whether the host finds a member again that the pool misses; then it has it open.
     pub fn comes_back(&mut self, device: DeviceId) -> bool {
         let is_missed = self.engine().pool().device(device).is_some_and(|d| !d.state.is_used());
+        // Others, that the pool has open and does not know to be gone, stay out of its reach.
         if is_missed && self.faults.is_found(device.0, self.now) {
-            self.welcome_back();
+            self.welcome_back(|found| found == device.0);
         }
         is_missed && !self.faults.is_absent(device.0, self.now)
     }
@@ -181,7 +186,7 @@ impl World {
                 *until = now;
             }
         }
-        self.welcome_back();
+        self.welcome_back(|_| true);
         self.faults.0.clear();
     }
 
