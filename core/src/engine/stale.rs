@@ -98,9 +98,6 @@ impl Engine {
         (start, end): (u64, u64),
         error: IoError,
     ) -> bool {
-        if self.intent.is_off() {
-            return self.set_aside(device, error);
-        }
         if self.pool.device(device).is_none_or(|d| d.state == DeviceState::Failed) {
             return true;
         }
@@ -160,7 +157,7 @@ impl Engine {
 
     /// What a member got since the last flush may be gone with its cache.
     pub(super) fn lose_unflushed(&mut self, device: DeviceId, error: IoError) -> bool {
-        if self.intent.is_off() || !self.spares_system(device) {
+        if !self.spares_system(device) {
             return false;
         }
         if self.slips(Slip::LossNotNoted) {
@@ -256,9 +253,6 @@ impl Engine {
 
     /// A change wrote to its range.
     pub(super) fn note_unflushed(&mut self, volume: VolumeId, start: u64, end: u64) {
-        if self.intent.is_off() {
-            return;
-        }
         let flushes = self.stale.flushes;
         if self.stale.unflushed.back().is_none_or(|(flush, _)| *flush != flushes) {
             self.stale.unflushed.push_back((flushes, Regions::default()));
@@ -404,9 +398,6 @@ impl Engine {
     /// What the run before wrote and nothing flushed: where it was writing, and where it placed units. A member that is not
     /// there is behind in all of that, and so is one that goes before the first flush.
     pub(super) fn adopt_unflushed(&mut self, mut unflushed: Regions) {
-        if self.intent.is_off() {
-            return;
-        }
         unflushed.extend(self.pool.intent.iter());
         unflushed.retain(|(volume, _)| self.pool.volume(volume).is_some());
         let missing = |d: &&crate::device::Device| d.state == DeviceState::Missing;
