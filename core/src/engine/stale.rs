@@ -11,7 +11,7 @@
 //! A stale copy is written like the others, never read and never a source. Only what another good copy stands in for
 //! becomes stale: the last good copy of anything stays what it is, and who needed the write hears of the error.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use super::mend::{Cause, Target};
@@ -20,7 +20,7 @@ use crate::chunk::Column;
 use crate::device::{DeviceState, FAULTS_MAX};
 use crate::meta::record::Record;
 use crate::profile::slice;
-use crate::regions::{self, REGION, Region, Regions, UNITS, touched};
+use crate::regions::{self, REGION, Region, Regions, UNITS, Units, touched};
 use crate::report::StaleReport;
 use crate::request::{Event, IoError, Output};
 use crate::units::{DeviceId, Instant, UNIT, VolumeId};
@@ -36,8 +36,8 @@ const PAUSE_NS: u64 = 1_000_000_000;
 
 #[derive(Default)]
 pub(super) struct Stale {
-    /// Units to mend, one bit each, of regions that some member that is there missed.
-    left: BTreeMap<Region, u64>,
+    /// Units to mend, of regions that some member that is there missed.
+    left: Units,
     active: BTreeSet<(VolumeId, u64)>,
     /// Mended to the end; the next checkpoint says so.
     caught_up: BTreeSet<(DeviceId, Region)>,
@@ -115,8 +115,8 @@ impl Engine {
     pub(super) fn set_back(&mut self, device: DeviceId, volume: VolumeId, (start, end): (u64, u64)) {
         for region in touched(volume, start, end) {
             self.stale.caught_up.remove(&(device, region));
-            if let Some(bits) = self.stale.left.get_mut(&region).filter(|_| self.pool.is_online(device)) {
-                *bits = u64::MAX;
+            if self.stale.left.touches(region) && self.pool.is_online(device) {
+                self.stale.left.insert_region(region);
             }
         }
     }
@@ -198,7 +198,7 @@ impl Engine {
 
     /// A member came: what is under way for others it needs from the beginning.
     pub(super) fn begin_again(&mut self) {
-        self.stale.left.values_mut().for_each(|bits| *bits = u64::MAX);
+        self.stale.left.fill();
     }
 
     /// The next checkpoint comes at once and writes everything.
@@ -299,7 +299,7 @@ impl Engine {
             if self.stale.active.len() >= ACTIVE_MAX {
                 break;
             }
-            let Some((volume, unit)) = self.next_stale() else { break };
+            let Some((volume, unit)) = self.stale.left.first_besides(&self.stale.active) else { break };
             any = true;
             let region = regions::of_unit(volume, unit);
             let is_missed = |c: &Column| self.pool.is_online(c.device) && self.pool.is_stale(c.device, region);
@@ -319,27 +319,16 @@ impl Engine {
         for (&device, regions) in pool.stale.iter().filter(|(device, _)| pool.is_online(**device)) {
             let is_open = |r: &Region| !stale.failed.contains(r) && !stale.caught_up.contains(&(device, *r));
             let open: Vec<Region> = regions.iter().filter(is_open).take(BATCH).collect();
-            stale.left.extend(open.into_iter().map(|region| (region, u64::MAX)));
+            open.into_iter().for_each(|region| stale.left.insert_region(region));
         }
-    }
-
-    fn next_stale(&self) -> Option<(VolumeId, u64)> {
-        let units = self.stale.left.iter().flat_map(|(&(volume, region), &bits)| {
-            let set = (0..UNITS).filter(move |bit| bits >> bit & 1 == 1);
-            set.map(move |bit| (volume, region * UNITS + bit))
-        });
-        units.into_iter().find(|unit| !self.stale.active.contains(unit))
     }
 
     /// All members that are there have what a unit should be.
     pub(super) fn stale_unit_done(&mut self, volume: VolumeId, unit: u64) {
-        let region = regions::of_unit(volume, unit);
-        let Some(bits) = self.stale.left.get_mut(&region) else { return };
-        *bits &= !(1 << (unit % UNITS));
-        if *bits != 0 {
+        if !self.stale.left.remove(volume, unit) {
             return;
         }
-        self.stale.left.remove(&region);
+        let region = regions::of_unit(volume, unit);
         let Engine { pool, stale, .. } = self;
         let done = pool.stale.iter().filter(|(device, set)| pool.is_online(**device) && set.contains(region));
         stale.caught_up.extend(done.map(|(&device, _)| (device, region)));
@@ -348,7 +337,7 @@ impl Engine {
     /// A unit could not be made good on some member: its region waits.
     pub(super) fn stale_unit_failed(&mut self, volume: VolumeId, unit: u64, by: Option<DeviceId>) {
         let region = regions::of_unit(volume, unit);
-        self.stale.left.remove(&region);
+        self.stale.left.remove_region(region);
         self.stale.failed.insert(region);
         // Where no source can be read, asking again helps nobody.
         let faults = by.and_then(|device| self.pool.device(device)).map_or(0, |d| d.faults);
@@ -412,7 +401,7 @@ impl Engine {
 
     /// A volume goes.
     pub(super) fn forget_stale(&mut self, volume: VolumeId) {
-        self.stale.left.retain(|(v, _), _| *v != volume);
+        self.stale.left.remove_volume(volume);
         self.stale.failed.retain(|(v, _)| *v != volume);
         self.stale.caught_up.retain(|(_, (v, _))| *v != volume);
     }
