@@ -290,11 +290,11 @@ impl Oracle {
                     "volume {volume} sector {sector} reads {value:#x}, not one of {allowed:x?}; versions {versions:x?}"
                 ));
             }
-            if let Some(cell) = v.cells.get_mut(&sector) {
-                if cell.is_decided_by(value, reader.seq) {
-                    cell.versions.push(Version { seq, values: vec![value], is_decided: true });
-                    v.undecided.insert(sector);
-                }
+            if let Some(cell) = v.cells.get_mut(&sector)
+                && cell.is_decided_by(value, reader.seq)
+            {
+                cell.versions.push(Version { seq, values: vec![value], is_decided: true });
+                v.undecided.insert(sector);
             }
         }
         Ok(())
