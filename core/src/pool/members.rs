@@ -52,8 +52,15 @@ impl Pool {
         Some(Shift { column, to: Column { device: to, offset: hole.offset } })
     }
 
+    /// The same of the pool's own records, which the next checkpoint writes there: others have to hold them until then.
+    pub(crate) fn swap_of(&self, chunk: &Chunk, from: DeviceId, to: DeviceId) -> Option<Shift> {
+        let has_them =
+            |c: &Column| c.device != from && self.device(c.device).is_some_and(|d| d.state.is_used() && !d.is_behind);
+        self.shift_of(chunk, from, to).filter(|_| chunk.columns.iter().any(has_them))
+    }
+
     /// A column is somewhere else from now on.
-    pub(super) fn move_column(&mut self, id: ChunkId, index: usize, to: Column) -> Result<(), Contradiction> {
+    pub(crate) fn move_column(&mut self, id: ChunkId, index: usize, to: Column) -> Result<(), Contradiction> {
         let of = |what: &str| Contradiction(format!("column {index} of chunk {id} {what}"));
         let Some(chunk) = self.chunk(id) else { return Err(of("moves, and there is no such chunk")) };
         let (old, len) = (chunk.columns.get(index).copied().ok_or_else(|| of("moves and never was"))?, chunk.stripe);

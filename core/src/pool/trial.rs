@@ -130,7 +130,7 @@ impl Trial {
     /// A column goes to another member as it is; false when it cannot.
     fn shift_away(&mut self, chunk: &Chunk, task: &Task) -> bool {
         let Task::Replace { device: old, by } = *task else { return false };
-        if chunk.kind == ChunkType::System {
+        if chunk.kind == ChunkType::System && self.pool.swap_of(chunk, old, by).is_none() {
             return false;
         }
         let mut chunk = chunk.clone();

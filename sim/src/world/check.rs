@@ -113,7 +113,8 @@ impl World {
     /// Records live in system chunks; below them only superblocks.
     fn check_record(&self, device: DeviceId, at: u64, len: u64) {
         let in_slot = SLOTS.contains(&at) && len == SUPERBLOCK_SIZE;
-        let is_there = in_slot || at >= RESERVED && self.is_within(device, at, len, true);
+        let is_there =
+            in_slot || at >= RESERVED && (self.is_within(device, at, len, true) || self.is_left(device, at, len));
         hold!(Place, is_there, "a record at {at} of device {device}");
     }
 
@@ -149,6 +150,16 @@ impl World {
         };
         let Some(chunk) = pool.chunk(used.chunk).filter(|chunk| chunk.kind != ChunkType::System) else { return false };
         is_write || chunk.shift.is_none_or(|shift| shift.to != Column { device, offset: start })
+    }
+
+    /// A column of a system chunk that has it elsewhere as soon as a checkpoint says so.
+    fn is_left(&self, device: DeviceId, offset: u64, len: u64) -> bool {
+        let pool = self.engine().pool();
+        let extent = pool.device(device).and_then(|d| d.used.range(..=offset).next_back());
+        extent.is_some_and(|(start, used)| {
+            let is_system = pool.chunk(used.chunk).is_some_and(|chunk| chunk.kind == ChunkType::System);
+            is_system && offset + len <= *start + used.len
+        })
     }
 
     /// One chunk holds all of it: a system chunk, or one of data or metadata.

@@ -408,3 +408,45 @@ fn who_goes_and_comes_back_while_columns_go_is_no_worse_for_it() {
         }
     }
 }
+
+/// Not a unit is free, and the pool's own records have no room for another chunk: their columns change places.
+#[test]
+fn a_full_pool_replaces_a_member_by_one_of_its_size() {
+    for (devices, profile) in [(2, Profile::Raid1), (3, Profile::Raid1c3), (4, Profile::Raid10)] {
+        for is_gone in [false, true] {
+            let mut world = World::with_pool(1, &vec![shape(96); devices], profile, profile.system(), &[]);
+            let v = world.volume("v", 1024 * MIB, VolumeClass::Auto);
+            let full = (0..1024).find(|i| world.run(v, WRITE, i * MIB, MIB).is_err());
+            assert!(full.is_some_and(|mib| mib > 20), "{profile:?}: full after {full:?} MiB");
+            world.run(v, Op::Flush, 0, 0).unwrap();
+            let tag = world.add_disk(&shape(96));
+            world.run_until(|w| w.done.iter().any(|(of, _)| *of == tag));
+            world.done.clear();
+            if is_gone {
+                let since = world.now();
+                world.faults.0.push(Fault { device: 1, trouble: Trouble::Absent { since } });
+                world.run(v, WRITE, 0, MIB).unwrap();
+            }
+            let by = DeviceId(devices as u32 + 1);
+            world.control(Command::ReplaceDevice { device: DeviceId(1), by }).unwrap();
+            world.run_until(|w| state(w) != Some(State::Running));
+            assert_eq!(state(&world), Some(State::Finished), "{profile:?}, gone: {is_gone}");
+            world.answers.clear();
+            fine(&mut world);
+            world.crash(Crash::Power);
+            world.open().unwrap();
+            assert_eq!(members(&world).len(), devices);
+            fine(&mut world);
+            // Every copy is as good as any other.
+            let others = if profile == Profile::Raid10 { 2..3 } else { 2..devices as u32 + 1 };
+            for device in others {
+                let since = world.now();
+                world.faults.0.push(Fault { device, trouble: Trouble::Absent { since } });
+            }
+            world.crash(Crash::Power);
+            world.open().unwrap_or_else(|why| panic!("{profile:?}: without the others: {why}"));
+            world.verify();
+            assert!(world.wrong.is_empty(), "{:?}", world.wrong);
+        }
+    }
+}

@@ -206,6 +206,7 @@ impl Engine {
     fn retake_image(&mut self) {
         let before = self.commit.checkpoint.take().expect("under way");
         self.commit.root = before.root;
+        self.commit.leaves = before.leaves;
         self.start_checkpoint();
         if let Some(checkpoint) = &mut self.commit.checkpoint {
             checkpoint.stale.extend(before.stale);
@@ -259,8 +260,8 @@ impl Engine {
             sb.system[0] = checkpoint.system.iter().find(|c| c.id == chunk).expect("the new ring has a chunk").clone();
         }
         let log = sb.system[0].id;
-        sb.system.truncate(1);
-        sb.system.extend(checkpoint.system.iter().filter(|c| c.id != log).cloned());
+        let (ring, others): (Vec<&Chunk>, Vec<&Chunk>) = checkpoint.system.iter().partition(|c| c.id == log);
+        sb.system = ring.into_iter().chain(others).cloned().collect();
         sb.clean = self.requests.len() == 0;
         let members: Vec<_> =
             self.pool.devices().filter(|d| has_superblock(d)).map(|d| (d.id, d.uuid, d.size)).collect();
@@ -299,7 +300,8 @@ impl Engine {
         self.space.room = true;
         self.intent.has_room = true;
         self.journal.checkpointed(checkpoint.first_lsn, checkpoint.log_seq);
-        if let Some(Departing { chunks, ring }) = checkpoint.leaves {
+        if let Some(Departing { chunks, ring, columns }) = checkpoint.leaves {
+            columns.into_iter().for_each(|(_, column)| self.retire_extent(column));
             if let Some((_, blocks)) = ring {
                 self.journal.set_blocks(blocks.into());
             }
@@ -319,7 +321,7 @@ impl Engine {
         // Without its first checkpoint a pool can log nothing, and without room in the log neither.
         self.commit.dead |= self.commit.opening || self.journal.blocks_used() == self.journal.blocks();
         if let Some(leaves) = self.commit.leaves.take() {
-            self.system_stays(leaves.chunks);
+            self.system_stays(leaves);
         }
         for waiter in core::mem::take(&mut self.commit.checkpoint_waiters) {
             self.wake(waiter, false);

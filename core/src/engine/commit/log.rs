@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Engine, Round, Waiter};
+use crate::chunk::Column;
 use crate::engine::Slip;
 use crate::meta::PAGE;
 use crate::meta::journal::{Lsn, Run};
@@ -31,13 +32,12 @@ impl Engine {
         };
         for Run { block, bytes } in self.journal.take_group(claim) {
             let bytes: Arc<[u8]> = bytes.into();
-            let columns =
-                self.pool.chunk(self.commit.superblock.system[0].id).expect("the log has a chunk").columns.clone();
+            let columns = self.log_places();
             self.commit.log_columns.clear();
-            for (i, column) in columns.into_iter().enumerate() {
+            for column in columns {
                 if self.pool.is_online(column.device) {
                     self.commit.log_copies.pending += 1;
-                    self.commit.log_columns.push(i);
+                    self.commit.log_columns.push(column);
                     let at = column.offset + block * PAGE;
                     self.issue_record(Owner::Log, column.device, at, bytes.clone(), forced);
                 }
@@ -49,16 +49,20 @@ impl Engine {
         }
     }
 
+    /// Wherever the log is read from by whoever opens the pool now or after the checkpoint that comes.
+    fn log_places(&self) -> Vec<Column> {
+        let id = self.commit.log_chunk();
+        let columns = &self.pool.chunk(id).expect("the log has a chunk").columns;
+        columns.iter().copied().chain(self.commit.old_columns(id)).collect()
+    }
+
     pub(in crate::engine) fn log_copy_done(&mut self, io: &Io, result: Result<(), IoError>) {
         self.commit.log_copies.pending -= 1;
         if let Err(error) = result {
             // One copy has to have all of it: a group that wraps around goes out in two parts.
-            let log = self.pool.chunk(self.commit.superblock.system[0].id).expect("the log has a chunk");
-            let column = log
-                .columns
-                .iter()
-                .position(|c| c.device == io.device && (c.offset..c.offset + log.stripe).contains(&io.offset));
-            self.commit.log_columns.retain(|&i| Some(i) != column);
+            let stripe = self.pool.chunk(self.commit.log_chunk()).expect("the log has a chunk").stripe;
+            let is_there = |c: &Column| c.device == io.device && (c.offset..c.offset + stripe).contains(&io.offset);
+            self.commit.log_columns.retain(|column| !is_there(column));
             if error != IoError::Gone {
                 // Until the next checkpoint the other copies stand alone: it comes at once.
                 self.lacks_records(io.device, error);

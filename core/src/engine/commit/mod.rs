@@ -22,6 +22,7 @@ use self::reserve::Refusal;
 use self::round::Round;
 use super::{Engine, Waiter};
 use crate::chunk::Chunk;
+use crate::chunk::Column;
 use crate::meta::Superblock;
 use crate::meta::journal::Lsn;
 use crate::meta::pages::{Page, PageSpace};
@@ -52,7 +53,7 @@ pub(super) struct Commit {
     counted: Lsn,
     log_copies: Copies,
     /// Columns of the log that got all of the group on its way so far.
-    log_columns: Vec<usize>,
+    log_columns: Vec<Column>,
     round: Round,
     /// Number of its flush.
     round_flush: u64,
@@ -78,10 +79,15 @@ pub(super) struct Commit {
     unstable_since: Option<Instant>,
 }
 
-/// System chunks that a checkpoint leaves, and where the ring of the log will be, with its blocks, when it is in one of them.
-struct Departing {
-    chunks: Vec<ChunkId>,
-    ring: Option<(ChunkId, u32)>,
+/// What a checkpoint leaves behind.
+#[derive(Default)]
+pub(super) struct Departing {
+    /// System chunks.
+    pub(super) chunks: Vec<ChunkId>,
+    /// Where the ring of the log will be, with its blocks, when it is in one of them.
+    pub(super) ring: Option<(ChunkId, u32)>,
+    /// Columns of system chunks that stay and have them elsewhere now. Until the checkpoint counts, these do.
+    pub(super) columns: Vec<(ChunkId, Column)>,
 }
 
 /// Copies of something under way.
@@ -193,8 +199,17 @@ impl Commit {
     }
 
     /// The next checkpoint is due, and leaves these system chunks.
-    pub(super) fn leave(&mut self, chunks: Vec<ChunkId>, ring: Option<(ChunkId, u32)>) {
-        self.leaves = Some(Departing { chunks, ring });
+    pub(super) fn leave(&mut self, departing: Departing) {
+        self.leaves = Some(departing);
+    }
+
+    /// Columns of a system chunk that count until a checkpoint says where they are now.
+    fn old_columns(&self, id: ChunkId) -> impl Iterator<Item = Column> {
+        let departing = self.leaves.iter().chain(self.checkpoint.iter().flat_map(|checkpoint| &checkpoint.leaves));
+        departing
+            .flat_map(|departing| &departing.columns)
+            .filter(move |(chunk, _)| *chunk == id)
+            .map(|(_, column)| *column)
     }
 
     /// The ring of the log moves with the checkpoint under way: until that is durable nobody could say where a block is.

@@ -37,7 +37,7 @@ pub(super) struct Shifting {
 
 impl Engine {
     /// Who leaves, and who gets what it has.
-    fn heir(&self) -> Option<(DeviceId, DeviceId)> {
+    pub(super) fn heir(&self) -> Option<(DeviceId, DeviceId)> {
         match self.pool.job.as_ref()?.task {
             Task::Replace { device, by } => Some((device, by)),
             _ => None,
@@ -72,7 +72,7 @@ impl Engine {
     }
 
     /// Nobody else gets this extent.
-    fn hold_extent(&mut self, Shift { to, .. }: Shift, used: Used) {
+    pub(super) fn hold_extent(&mut self, Shift { to, .. }: Shift, used: Used) {
         if let Some(device) = self.pool.device_mut(to.device) {
             device.used.insert(to.offset, used);
         }

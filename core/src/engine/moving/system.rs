@@ -14,6 +14,9 @@ use alloc::vec::Vec;
 use super::part::Leaving;
 use super::{Engine, Turn};
 use crate::ChunkType;
+use crate::chunk::{Column, Shift};
+use crate::device::Used;
+use crate::engine::commit::Departing;
 use crate::meta::PAGE;
 use crate::meta::image;
 use crate::meta::superblock::LOG_BLOCKS_MAX;
@@ -30,7 +33,7 @@ impl Engine {
         } else if self.commit.is_writing_pages() {
             // The pages of two images would be counted.
             return Turn::Nothing;
-        } else if self.move_system(&sources) {
+        } else if self.swap_system(&sources) || self.move_system(&sources) {
             self.moving.leaving = Some(Leaving::System);
         } else {
             self.stop_for_want_of_room();
@@ -69,12 +72,47 @@ impl Engine {
         for &id in sources {
             self.pool.chunk_mut(id).expect("a source exists").closing = true;
         }
-        self.commit.leave(sources.to_vec(), ring);
+        self.commit.leave(Departing { chunks: sources.to_vec(), ring, columns: Vec::new() });
         true
     }
 
+    /// Where a member is replaced and others have copies: the chunks stay and their columns change places. The other member
+    /// is behind in all records, and the next checkpoint hands them out. A full pool has room for that.
+    fn swap_system(&mut self, sources: &[ChunkId]) -> bool {
+        let Some((old, new)) = self.heir() else { return false };
+        let mut columns = Vec::new();
+        for &id in sources {
+            let chunk = self.pool.chunk(id).expect("a source exists");
+            let Some(shift) = self.pool.swap_of(chunk, old, new) else {
+                self.swap_back(columns);
+                return false;
+            };
+            let (column, len) = (chunk.columns[shift.column], chunk.stripe);
+            self.pool.move_column(id, shift.column, shift.to).expect("there is room");
+            // Until the checkpoint counts it is in use.
+            self.hold_extent(Shift { to: column, ..shift }, Used { len, chunk: id });
+            self.pool.chunk_mut(id).expect("just seen").shunned = false;
+            columns.push((id, column));
+        }
+        self.pool.device_mut(new).expect("it gets them").is_behind = true;
+        self.commit.leave(Departing { columns, ..Departing::default() });
+        true
+    }
+
+    fn swap_back(&mut self, columns: Vec<(ChunkId, Column)>) {
+        for (id, column) in columns {
+            let Some((_, new)) = self.heir() else { continue };
+            let Some(chunk) = self.pool.chunk_mut(id) else { continue };
+            chunk.shunned = true;
+            if let Some(index) = chunk.columns.iter().position(|c| c.device == new) {
+                self.pool.move_column(id, index, column).expect("its place was held");
+            }
+        }
+    }
+
     /// The checkpoint that would have left them found no room for its pages: they stay.
-    pub(in crate::engine) fn system_stays(&mut self, chunks: Vec<ChunkId>) {
+    pub(in crate::engine) fn system_stays(&mut self, Departing { chunks, columns, .. }: Departing) {
+        self.swap_back(columns);
         for id in chunks {
             self.commit.reopen_pages(id);
             if let Some(chunk) = self.pool.chunk_mut(id) {
