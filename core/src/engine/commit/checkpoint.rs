@@ -301,7 +301,8 @@ impl Engine {
         self.intent.has_room = true;
         self.journal.checkpointed(checkpoint.first_lsn, checkpoint.log_seq);
         if let Some(Departing { chunks, ring, columns }) = checkpoint.leaves {
-            columns.into_iter().for_each(|(_, column)| self.retire_extent(column));
+            self.commit.left.extend(columns.into_iter().map(|(_, column)| column));
+            self.retire_left();
             if let Some((_, blocks)) = ring {
                 self.journal.set_blocks(blocks.into());
             }

@@ -72,6 +72,7 @@ impl Engine {
         if self.commit.log_copies.pending > 0 {
             return;
         }
+        self.retire_left();
         if self.commit.log_columns.is_empty() {
             self.commit.dead = true;
             return;
@@ -79,6 +80,14 @@ impl Engine {
         self.counters.log_blocks += 1;
         self.journal.group_written();
         self.log_moved();
+    }
+
+    /// Columns that no checkpoint of now refers to are free as soon as no group is on its way to them.
+    pub(super) fn retire_left(&mut self) {
+        if self.commit.log_copies.pending == 0 {
+            let left = core::mem::take(&mut self.commit.left);
+            left.into_iter().for_each(|column| self.retire_extent(column));
+        }
     }
 
     /// A member failed, and a power cut could make it forgotten.

@@ -54,6 +54,8 @@ pub(super) struct Commit {
     log_copies: Copies,
     /// Columns of the log that got all of the group on its way so far.
     log_columns: Vec<Column>,
+    /// Columns of system chunks that nothing refers to any more.
+    left: Vec<Column>,
     round: Round,
     /// Number of its flush.
     round_flush: u64,
@@ -114,6 +116,7 @@ impl Commit {
             counted: 0,
             log_copies: Copies::default(),
             log_columns: Vec::new(),
+            left: Vec::new(),
             round: Round::Idle,
             round_flush: 0,
             round_failed: false,
