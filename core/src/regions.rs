@@ -6,7 +6,7 @@
 //!   word     64 regions, 256 MiB: one bit each, and one record of the log
 //! ```
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::units::{MIB, UNIT, VolumeId};
 
@@ -119,6 +119,81 @@ impl Regions {
     }
 }
 
+/// A set of units that work is left for, in order of their volume.
+#[derive(Debug, Default)]
+pub(crate) struct Units {
+    /// By region; never a word of zeros.
+    words: BTreeMap<Region, u64>,
+}
+
+impl Units {
+    /// None.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// How many regions have one.
+    pub(crate) fn regions(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Whether a region has one.
+    pub(crate) fn touches(&self, region: Region) -> bool {
+        self.words.contains_key(&region)
+    }
+
+    /// Whether this one is there.
+    pub(crate) fn contains(&self, volume: VolumeId, unit: u64) -> bool {
+        self.words.get(&of_unit(volume, unit)).is_some_and(|bits| bits >> (unit % UNITS) & 1 == 1)
+    }
+
+    /// Adds one.
+    pub(crate) fn insert(&mut self, volume: VolumeId, unit: u64) {
+        *self.words.entry(of_unit(volume, unit)).or_default() |= 1 << (unit % UNITS);
+    }
+
+    /// Adds all units of a region.
+    pub(crate) fn insert_region(&mut self, region: Region) {
+        self.words.insert(region, u64::MAX);
+    }
+
+    /// Adds all units of the regions that have one.
+    pub(crate) fn fill(&mut self) {
+        self.words.values_mut().for_each(|bits| *bits = u64::MAX);
+    }
+
+    /// Takes one out; true when it was the last of its region.
+    pub(crate) fn remove(&mut self, volume: VolumeId, unit: u64) -> bool {
+        let region = of_unit(volume, unit);
+        let Some(bits) = self.words.get_mut(&region) else { return false };
+        *bits &= !(1 << (unit % UNITS));
+        let is_last = *bits == 0;
+        if is_last {
+            self.words.remove(&region);
+        }
+        is_last
+    }
+
+    /// Takes a region out.
+    pub(crate) fn remove_region(&mut self, region: Region) {
+        self.words.remove(&region);
+    }
+
+    /// Forgets those of a volume.
+    pub(crate) fn remove_volume(&mut self, volume: VolumeId) {
+        self.words.retain(|(v, _), _| *v != volume);
+    }
+
+    /// The first that is none of these.
+    pub(crate) fn first_besides(&self, active: &BTreeSet<(VolumeId, u64)>) -> Option<(VolumeId, u64)> {
+        let mut units = self.words.iter().flat_map(|(&(volume, region), &bits)| {
+            let set = (0..UNITS).filter(move |bit| bits >> bit & 1 == 1);
+            set.map(move |bit| (volume, region * UNITS + bit))
+        });
+        units.find(|unit| !active.contains(unit))
+    }
+}
+
 /// The word that a region is in.
 pub(crate) fn word_of((volume, region): Region) -> (VolumeId, u32) {
     (volume, (region / 64) as u32)
@@ -128,9 +203,57 @@ pub(crate) fn word_of((volume, region): Region) -> (VolumeId, u32) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeSet;
+    use std::vec::Vec;
 
     proptest! {
+        /// The twin: a plain set.
+        #[test]
+        fn units_by_region_are_a_set(steps in prop::collection::vec((0u32..9, 1u32..3, 0u64..200), 1..200)) {
+            let (mut set, mut twin) = (Units::default(), BTreeSet::new());
+            let mut active = BTreeSet::new();
+            for (step, volume, unit) in steps {
+                let volume = VolumeId(volume);
+                let region = of_unit(volume, unit);
+                let all = |region: Region| (0..UNITS).map(move |bit| (region.0, region.1 * UNITS + bit));
+                let is_in = |&(v, unit): &(VolumeId, u64)| of_unit(v, unit) == region;
+                match step {
+                    0 => {
+                        set.remove_volume(volume);
+                        twin.retain(|(v, _)| *v != volume);
+                    }
+                    1 => {
+                        set.insert_region(region);
+                        twin.extend(all(region));
+                    }
+                    2 => {
+                        set.remove_region(region);
+                        twin.retain(|unit| !is_in(unit));
+                    }
+                    3 => {
+                        set.fill();
+                        let touched: BTreeSet<Region> = twin.iter().map(|&(v, unit)| of_unit(v, unit)).collect();
+                        twin.extend(touched.into_iter().flat_map(all));
+                    }
+                    4..=6 => {
+                        let was_there = twin.iter().any(is_in);
+                        twin.remove(&(volume, unit));
+                        prop_assert_eq!(set.remove(volume, unit), was_there && !twin.iter().any(is_in));
+                        active.insert((volume, unit));
+                    }
+                    _ => {
+                        set.insert(volume, unit);
+                        twin.insert((volume, unit));
+                    }
+                }
+                prop_assert_eq!(set.contains(volume, unit), twin.contains(&(volume, unit)));
+                prop_assert_eq!(set.touches(region), twin.iter().any(is_in));
+                prop_assert_eq!(set.is_empty(), twin.is_empty());
+                let regions: BTreeSet<Region> = twin.iter().map(|&(v, unit)| of_unit(v, unit)).collect();
+                prop_assert_eq!(set.regions(), regions.len());
+                prop_assert_eq!(set.first_besides(&active), twin.difference(&active).next().copied());
+            }
+        }
+
         /// The twin: a plain set.
         #[test]
         fn a_set_of_bits_is_a_set(steps in prop::collection::vec((0u32..8, 1u32..3, 0u64..200), 1..200)) {
@@ -151,6 +274,4 @@ mod tests {
             prop_assert_eq!(set.iter().collect::<Vec<_>>(), twin.into_iter().collect::<Vec<_>>());
         }
     }
-
-    use std::vec::Vec;
 }

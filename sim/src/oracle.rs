@@ -56,13 +56,6 @@ impl Cell {
         self.may_be_anything || self.last().values.contains(&value) || self.pending().any(|v| v == value)
     }
 
-    /// A read that began at `seq` saw this; nobody changed it meanwhile, so it is that for good.
-    fn pin(&mut self, value: u64, seq: u64) {
-        if self.on_the_way.is_empty() && self.spoilt.is_empty() && self.versions.len() == 1 && self.last().seq <= seq {
-            self.versions[0].values = vec![value];
-        }
-    }
-
     /// Nobody has written since that moment, several values could be there, and this one is.
     fn is_decided_by(&self, value: u64, since: u64) -> bool {
         let last = self.last();
@@ -128,9 +121,6 @@ pub struct Oracle {
     vanished: BTreeSet<u32>,
     /// Volumes that were found after a crash though nobody was told of them, and no flush since: they may go again.
     tentative: BTreeSet<u32>,
-    /// A sector that a crash left undecided is decided by the first read of it: the strong form, which holds once copies
-    /// are evened out after a crash.
-    pub(crate) pins: bool,
     /// Volume and sector whose changes are told.
     pub watch: Option<(u32, u64)>,
     readers: Vec<Reader>,
@@ -301,9 +291,7 @@ impl Oracle {
                 ));
             }
             if let Some(cell) = v.cells.get_mut(&sector) {
-                if self.pins {
-                    cell.pin(value, reader.seq);
-                } else if cell.is_decided_by(value, reader.seq) {
+                if cell.is_decided_by(value, reader.seq) {
                     cell.versions.push(Version { seq, values: vec![value], is_decided: true });
                     v.undecided.insert(sector);
                 }

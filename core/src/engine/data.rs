@@ -416,13 +416,9 @@ impl Engine {
             }
             let places = piece.first..piece.first + piece.copies;
             let shift = c.shift.filter(|shift| places.contains(&shift.column));
-            let any_online = set.iter().any(|c| self.pool.is_online(c.device));
             for (copy, column) in columns.into_iter().flatten().enumerate() {
+                // What it misses is noted when the others have it.
                 if !self.pool.is_online(column.device) {
-                    // Otherwise it is noted when the others have it.
-                    if self.intent.is_off() && any_online && !self.set_aside(column.device, IoError::Gone) {
-                        self.requests[id].error = Some(RequestError::Io);
-                    }
                     continue;
                 }
                 self.requests[id].pending += 1;
@@ -498,19 +494,10 @@ impl Engine {
         let (volume, fine, moves) = (request.volume, error.is_none(), *moves);
         for (start, end) in written_parts(&self.requests[id]) {
             self.note_unflushed(volume, start, end);
-            if fine && !self.intent.is_off() && !self.pass_by_absent(volume, start, end, moves) {
+            if fine && !self.pass_by_absent(volume, start, end, moves) {
                 self.requests[id].error = Some(RequestError::Io);
             }
         }
-    }
-
-    /// Stops trusting a member, unless something would have no copy left then; false when it is needed.
-    pub(super) fn set_aside(&mut self, device: DeviceId, error: IoError) -> bool {
-        let spared = self.spares(device);
-        if spared {
-            self.fail_device(device, error);
-        }
-        spared
     }
 
     /// All copies are back: sums follow where they are kept.

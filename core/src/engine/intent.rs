@@ -82,12 +82,6 @@ impl Mark {
     }
 }
 
-impl Intent {
-    pub(super) fn is_off(&self) -> bool {
-        self.is_off
-    }
-}
-
 impl Engine {
     /// For the laboratory, which replays systems that keep no such records: no region is ever marked.
     pub fn set_intent(&mut self, is_on: bool) {

@@ -525,8 +525,7 @@ impl Engine {
                 _ => {}
             }
             // Whoever is not there any more has nothing to flush: what it may have got counts as missed.
-            let counts = member.state.is_used() || self.intent.is_off();
-            if counts && matches!(op, DeviceOp::Write { fua: false } | DeviceOp::WriteZeroes) {
+            if member.state.is_used() && matches!(op, DeviceOp::Write { fua: false } | DeviceOp::WriteZeroes) {
                 if !member.is_dirty() {
                     self.commit.dirty.insert(device);
                 }

@@ -8,12 +8,12 @@
 //! A read of a unit in doubt waits until it is mended, so it sees what every later read sees, from whatever copy. A write
 //! does not wait: what it writes is on all copies afterwards, and the rest of the unit is still in doubt.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::mend::{Cause, Target};
 use super::{Engine, Slip};
-use crate::regions::{self, Region, UNITS};
+use crate::regions::{Region, Units};
 use crate::report::ResyncReport;
 use crate::units::{UNIT, VolumeId};
 
@@ -26,8 +26,7 @@ const TURN: u32 = 4096;
 
 #[derive(Default)]
 pub(super) struct Resync {
-    /// Units in doubt, one bit each; never a region without any.
-    doubts: BTreeMap<Region, u64>,
+    doubts: Units,
     active: BTreeSet<(VolumeId, u64)>,
     /// Reads that wait for a unit.
     readers: Vec<u32>,
@@ -40,24 +39,23 @@ pub(super) struct Resync {
 impl Resync {
     /// Regions with a unit in doubt.
     pub(super) fn regions(&self) -> usize {
-        self.doubts.len()
+        self.doubts.regions()
     }
 
     pub(super) fn holds(&self, region: Region) -> bool {
-        self.doubts.contains_key(&region)
+        self.doubts.touches(region)
     }
 
     /// Nothing tells which copy of this unit is right, and none is wrong.
     pub(super) fn doubts(&self, volume: VolumeId, unit: u64) -> bool {
-        !self.doubts.is_empty()
-            && self.doubts.get(&regions::of_unit(volume, unit)).is_some_and(|bits| bits >> (unit % UNITS) & 1 == 1)
+        self.doubts.contains(volume, unit)
     }
 }
 
 impl Engine {
     /// The regions that an opening found marked.
     pub(super) fn adopt_doubts(&mut self) {
-        self.resync.doubts = self.pool.intent.iter().map(|region| (region, u64::MAX)).collect();
+        self.pool.intent.iter().for_each(|region| self.resync.doubts.insert_region(region));
         self.resync.is_woken = true;
     }
 
@@ -65,7 +63,7 @@ impl Engine {
     pub(super) fn doubt(&mut self, volume: VolumeId, start: u64, end: u64) {
         for unit in start / UNIT..end.div_ceil(UNIT) {
             if self.is_dirty(volume, unit) {
-                *self.resync.doubts.entry(regions::of_unit(volume, unit)).or_default() |= 1 << (unit % UNITS);
+                self.resync.doubts.insert(volume, unit);
             }
         }
         self.copy_again(volume, start, end);
@@ -113,12 +111,7 @@ impl Engine {
 
     /// The copies of a unit are alike, or as good as they get.
     pub(super) fn unit_settled(&mut self, volume: VolumeId, unit: u64) {
-        let region = regions::of_unit(volume, unit);
-        let Some(bits) = self.resync.doubts.get_mut(&region) else { return };
-        *bits &= !(1 << (unit % UNITS));
-        if *bits == 0 {
-            self.resync.doubts.remove(&region);
-        }
+        self.resync.doubts.remove(volume, unit);
     }
 
     pub(super) fn resync_ended(&mut self, volume: VolumeId, unit: u64) {
@@ -140,7 +133,7 @@ impl Engine {
             if self.resync.active.len() >= BACKGROUND_MAX || self.is_closing() {
                 break;
             }
-            let Some((volume, unit)) = self.next_doubt() else { break };
+            let Some((volume, unit)) = self.resync.doubts.first_besides(&self.resync.active) else { break };
             if !self.settles_by_itself(volume, unit) {
                 self.resync.active.insert((volume, unit));
                 self.mend(Cause::Resync { is_urgent: false }, Target::Unit(volume, unit));
@@ -148,14 +141,6 @@ impl Engine {
             any = true;
         }
         any
-    }
-
-    fn next_doubt(&self) -> Option<(VolumeId, u64)> {
-        let units = self.resync.doubts.iter().flat_map(|(&(volume, region), &bits)| {
-            let set = (0..UNITS).filter(move |bit| bits >> bit & 1 == 1);
-            set.map(move |bit| (volume, region * UNITS + bit))
-        });
-        units.into_iter().find(|unit| !self.resync.active.contains(unit))
     }
 
     fn wake_readers(&mut self) -> bool {
@@ -175,7 +160,7 @@ impl Engine {
 
     /// A volume goes, and what was in doubt of it.
     pub(super) fn forget_doubts(&mut self, volume: VolumeId) {
-        self.resync.doubts.retain(|(v, _), _| *v != volume);
+        self.resync.doubts.remove_volume(volume);
         self.resync.is_woken = true;
     }
 }

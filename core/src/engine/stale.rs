@@ -11,7 +11,7 @@
 //! A stale copy is written like the others, never read and never a source. Only what another good copy stands in for
 //! becomes stale: the last good copy of anything stays what it is, and who needed the write hears of the error.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use super::mend::{Cause, Target};
@@ -20,7 +20,7 @@ use crate::chunk::Column;
 use crate::device::{DeviceState, FAULTS_MAX, Role};
 use crate::meta::record::Record;
 use crate::profile::slice;
-use crate::regions::{self, REGION, Region, Regions, UNITS, touched};
+use crate::regions::{self, REGION, Region, Regions, UNITS, Units, touched};
 use crate::report::StaleReport;
 use crate::request::{Event, IoError, Output};
 use crate::units::{DeviceId, Instant, UNIT, VolumeId};
@@ -36,8 +36,8 @@ const PAUSE_NS: u64 = 1_000_000_000;
 
 #[derive(Default)]
 pub(super) struct Stale {
-    /// Units to mend, one bit each, of regions that some member that is there missed.
-    left: BTreeMap<Region, u64>,
+    /// Units to mend, of regions that some member that is there missed.
+    left: Units,
     active: BTreeSet<(VolumeId, u64)>,
     /// Mended to the end; the next checkpoint says so.
     caught_up: BTreeSet<(DeviceId, Region)>,
@@ -98,9 +98,6 @@ impl Engine {
         (start, end): (u64, u64),
         error: IoError,
     ) -> bool {
-        if self.intent.is_off() {
-            return self.set_aside(device, error);
-        }
         if self.pool.device(device).is_none_or(|d| d.state == DeviceState::Failed) {
             return true;
         }
@@ -118,8 +115,8 @@ impl Engine {
     pub(super) fn set_back(&mut self, device: DeviceId, volume: VolumeId, (start, end): (u64, u64)) {
         for region in touched(volume, start, end) {
             self.stale.caught_up.remove(&(device, region));
-            if let Some(bits) = self.stale.left.get_mut(&region).filter(|_| self.pool.is_online(device)) {
-                *bits = u64::MAX;
+            if self.stale.left.touches(region) && self.pool.is_online(device) {
+                self.stale.left.insert_region(region);
             }
         }
     }
@@ -161,7 +158,7 @@ impl Engine {
     /// What a member got since the last flush may be gone with its cache.
     pub(super) fn lose_unflushed(&mut self, device: DeviceId, error: IoError) -> bool {
         self.copies_lost(device);
-        if self.intent.is_off() || !self.spares_system(device) {
+        if !self.spares_system(device) {
             return false;
         }
         if self.slips(Slip::LossNotNoted) {
@@ -202,7 +199,7 @@ impl Engine {
 
     /// A member came: what is under way for others it needs from the beginning.
     pub(super) fn begin_again(&mut self) {
-        self.stale.left.values_mut().for_each(|bits| *bits = u64::MAX);
+        self.stale.left.fill();
     }
 
     /// The next checkpoint comes at once and writes everything.
@@ -257,9 +254,6 @@ impl Engine {
 
     /// A change wrote to its range.
     pub(super) fn note_unflushed(&mut self, volume: VolumeId, start: u64, end: u64) {
-        if self.intent.is_off() {
-            return;
-        }
         let flushes = self.stale.flushes;
         if self.stale.unflushed.back().is_none_or(|(flush, _)| *flush != flushes) {
             self.stale.unflushed.push_back((flushes, Regions::default()));
@@ -306,7 +300,7 @@ impl Engine {
             if self.stale.active.len() >= ACTIVE_MAX {
                 break;
             }
-            let Some((volume, unit)) = self.next_stale() else { break };
+            let Some((volume, unit)) = self.stale.left.first_besides(&self.stale.active) else { break };
             any = true;
             let region = regions::of_unit(volume, unit);
             let is_missed = |c: &Column| self.pool.is_online(c.device) && self.pool.is_stale(c.device, region);
@@ -326,27 +320,16 @@ impl Engine {
         for (&device, regions) in pool.stale.iter().filter(|(device, _)| pool.is_online(**device)) {
             let is_open = |r: &Region| !stale.failed.contains(r) && !stale.caught_up.contains(&(device, *r));
             let open: Vec<Region> = regions.iter().filter(is_open).take(BATCH).collect();
-            stale.left.extend(open.into_iter().map(|region| (region, u64::MAX)));
+            open.into_iter().for_each(|region| stale.left.insert_region(region));
         }
-    }
-
-    fn next_stale(&self) -> Option<(VolumeId, u64)> {
-        let units = self.stale.left.iter().flat_map(|(&(volume, region), &bits)| {
-            let set = (0..UNITS).filter(move |bit| bits >> bit & 1 == 1);
-            set.map(move |bit| (volume, region * UNITS + bit))
-        });
-        units.into_iter().find(|unit| !self.stale.active.contains(unit))
     }
 
     /// All members that are there have what a unit should be.
     pub(super) fn stale_unit_done(&mut self, volume: VolumeId, unit: u64) {
-        let region = regions::of_unit(volume, unit);
-        let Some(bits) = self.stale.left.get_mut(&region) else { return };
-        *bits &= !(1 << (unit % UNITS));
-        if *bits != 0 {
+        if !self.stale.left.remove(volume, unit) {
             return;
         }
-        self.stale.left.remove(&region);
+        let region = regions::of_unit(volume, unit);
         let Engine { pool, stale, .. } = self;
         let done = pool.stale.iter().filter(|(device, set)| pool.is_online(**device) && set.contains(region));
         stale.caught_up.extend(done.map(|(&device, _)| (device, region)));
@@ -355,7 +338,7 @@ impl Engine {
     /// A unit could not be made good on some member: its region waits.
     pub(super) fn stale_unit_failed(&mut self, volume: VolumeId, unit: u64, by: Option<DeviceId>) {
         let region = regions::of_unit(volume, unit);
-        self.stale.left.remove(&region);
+        self.stale.left.remove_region(region);
         self.stale.failed.insert(region);
         // Where no source can be read, asking again helps nobody.
         let faults = by.and_then(|device| self.pool.device(device)).map_or(0, |d| d.faults);
@@ -424,9 +407,6 @@ impl Engine {
     /// What the run before wrote and nothing flushed: where it was writing, and where it placed units. A member that is not
     /// there is behind in all of that, and so is one that goes before the first flush.
     pub(super) fn adopt_unflushed(&mut self, mut unflushed: Regions) {
-        if self.intent.is_off() {
-            return;
-        }
         unflushed.extend(self.pool.intent.iter());
         unflushed.retain(|(volume, _)| self.pool.volume(volume).is_some());
         let missing = |d: &&crate::device::Device| d.state == DeviceState::Missing;
@@ -441,7 +421,7 @@ impl Engine {
 
     /// A volume goes.
     pub(super) fn forget_stale(&mut self, volume: VolumeId) {
-        self.stale.left.retain(|(v, _), _| *v != volume);
+        self.stale.left.remove_volume(volume);
         self.stale.failed.retain(|(v, _)| *v != volume);
         self.stale.caught_up.retain(|(_, (v, _))| *v != volume);
     }

@@ -263,6 +263,8 @@ impl Assembly {
                 let state = if stale.contains(&id) { DeviceState::Suspect } else { DeviceState::Online };
                 device.state = state;
             }
+            // Who was away and comes back lacks the leaves that were written meanwhile: the first checkpoint has them all.
+            device.is_behind = self.behind.contains(&id);
             if self.present.get(&id) != Some(&device.uuid) {
                 missing.push(id);
                 if device.state != DeviceState::Failed && self.apart.contains(&id) {
@@ -272,10 +274,6 @@ impl Assembly {
                     device.state = DeviceState::Missing;
                 }
             }
-        }
-        if self.behind.iter().any(|&id| pool.is_online(id)) {
-            // Who was away and comes back lacks the leaves that were written meanwhile: the next checkpoint has them all.
-            pool.volumes_mut().for_each(|volume| volume.map.touch_tables());
         }
         if let Some(why) = behind_everywhere(&pool) {
             return Err(Stop::Because(why));

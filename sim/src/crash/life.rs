@@ -80,7 +80,6 @@ pub(crate) fn next(
 /// the next run.
 pub(crate) fn alike(scene: &Scene, before: &Tape, state: &Moment<'_>, present: &[bool]) -> Result<(), String> {
     let mut world = after_cut(scene, before, state, present, scene.seed);
-    world.oracle.pins = true;
     for _ in 0..2 {
         world.open().map_err(|why| Checker::Tolerance.says(why))?;
         let mut life = Life::new(world, scene);

@@ -227,7 +227,7 @@ impl Engine {
     }
 
     pub(in crate::engine) fn page_copy_done(&mut self, device: DeviceId, result: Result<(), IoError>) {
-        let spared = result.is_ok() || self.spares_records(device);
+        let spared = result.is_ok() || self.spares_system(device);
         if let (Err(error), true) = (result, spared) {
             self.records_not_written(device, error);
         }
@@ -236,16 +236,10 @@ impl Engine {
         checkpoint.failed |= !spared;
     }
 
-    fn spares_records(&self, device: DeviceId) -> bool {
-        if self.intent.is_off() { self.spares(device) } else { self.spares_system(device) }
-    }
-
     /// A page or superblock did not arrive on a member, and others have it.
     fn records_not_written(&mut self, device: DeviceId, error: IoError) {
-        match self.intent.is_off() {
-            true => self.fail_device(device, error),
-            false if error == IoError::Gone => {}
-            false => self.lacks_records(device, error),
+        if error != IoError::Gone {
+            self.lacks_records(device, error);
         }
     }
 
@@ -282,7 +276,7 @@ impl Engine {
 
     pub(in crate::engine) fn superblock_done(&mut self, device: DeviceId, result: Result<(), IoError>) {
         if let Err(error) = result
-            && self.spares_records(device)
+            && self.spares_system(device)
         {
             self.records_not_written(device, error);
         }

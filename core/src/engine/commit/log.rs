@@ -40,9 +40,6 @@ impl Engine {
                     self.commit.log_columns.push(i);
                     let at = column.offset + block * PAGE;
                     self.issue_record(Owner::Log, column.device, at, bytes.clone(), forced);
-                } else if self.intent.is_off() {
-                    // Its log ends here; the other copies say more.
-                    self.set_aside(column.device, IoError::Gone);
                 }
             }
         }
@@ -62,12 +59,10 @@ impl Engine {
                 .iter()
                 .position(|c| c.device == io.device && (c.offset..c.offset + log.stripe).contains(&io.offset));
             self.commit.log_columns.retain(|&i| Some(i) != column);
-            if !self.intent.is_off() && error != IoError::Gone {
+            if error != IoError::Gone {
                 // Until the next checkpoint the other copies stand alone: it comes at once.
                 self.lacks_records(io.device, error);
                 self.ask_for_records();
-            } else if self.intent.is_off() && self.spares(io.device) {
-                self.fail_device(io.device, error);
             }
         }
         if self.commit.log_copies.pending > 0 {

@@ -147,10 +147,6 @@ impl Engine {
                 let device = self.pool.device_mut(io.device).expect("I/Os go to members");
                 device.flushed = device.flushed.max(covered);
             }
-            Err(error) if self.intent.is_off() => match self.spares(io.device) {
-                true => self.fail_device(io.device, error),
-                false => lost = true,
-            },
             // It may have lost anything since the last flush: what others hold as well is caught up.
             Err(error) if error != IoError::Gone => {
                 lost = !self.lose_unflushed(io.device, error);
