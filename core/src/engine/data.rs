@@ -502,7 +502,6 @@ impl Engine {
 
     /// All copies are back: sums follow where they are kept.
     fn copies_done(&mut self, id: u32) {
-        self.judge_missed(id);
         let Active { request, error, .. } = &self.requests[id];
         match error.is_none() && self.is_summed(request.volume) {
             true => self.sum_change(id),
@@ -512,6 +511,8 @@ impl Engine {
 
     /// The data is where it belongs: the map follows, then the log, then the answer.
     fn data_done(&mut self, id: u32) {
+        // Who missed it is behind from the moment on in which the map knows of it: before that it would be caught up at once.
+        self.judge_missed(id);
         self.judge_absent(id);
         if self.commit.is_dead() {
             // The maps in memory may know more than the log ever will: no change is safe on top of them.

@@ -20,12 +20,14 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `case.rs` | the unit, and what is known of it so far |
 //! | `judge.rs` | which copy is right |
 //! | `verify.rs` | what checksums say, and what becomes of them |
 //! | `readers.rs` | reads that wait for it |
 //! | `settle.rs` | what follows for those who count on the unit |
 //! | `wanted.rs` | units that reads found trouble in |
 
+mod case;
 pub(super) mod judge;
 mod readers;
 mod settle;
@@ -33,7 +35,6 @@ mod verify;
 pub(super) mod wanted;
 
 use alloc::string::String;
-use alloc::vec::Vec;
 
 use super::Engine;
 use crate::chunk::Column;
@@ -42,7 +43,8 @@ use crate::queue::{Io, Owner};
 use crate::regions;
 use crate::request::{Copy, DeviceOp, IoError, Output};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, UNIT, VolumeId};
-use judge::{Groups, Known, Winner};
+pub(super) use case::{Cause, Mend, Target};
+use judge::{Known, Winner};
 use readers::Reader;
 
 /// Most copies of anything: raid1c4.
@@ -51,171 +53,6 @@ pub(super) const COPIES_MAX: usize = 4;
 pub(super) const TOKENS: u32 = 1 << 31;
 /// Bit of a question of a mend, among the tags of comparisons.
 pub(super) const TAG: u64 = 1 << 63;
-
-/// Who wants it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
-    /// The second look of a scrub, for this piece.
-    Scrub(u32),
-    /// A read that one copy failed.
-    Read,
-    /// A read that waits.
-    Verify,
-    /// A write that covers a part of the block waits, and holds its range.
-    Edge,
-    /// A member that missed something.
-    CatchUp,
-    /// Copies that may differ since a crash; urgent when a read waits.
-    Resync { is_urgent: bool },
-}
-
-impl Cause {
-    /// A client may wait for it.
-    fn is_urgent(self) -> bool {
-        matches!(self, Cause::Scrub(_) | Cause::Verify | Cause::Edge | Cause::Resync { is_urgent: true })
-    }
-}
-
-/// What to mend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
-    /// A unit of a volume, wherever it is.
-    Unit(VolumeId, u64),
-    /// The same, unless it is somewhere else by now.
-    UnitAt(VolumeId, u64, (ChunkId, u32)),
-    /// One block, whose range is held by who wants it: it is judged and not written.
-    Block(VolumeId, u64),
-    /// Pages of the pool: a unit of a system chunk.
-    Pages(ChunkId, u32),
-}
-
-impl Target {
-    fn home(self) -> Option<(VolumeId, u64)> {
-        match self {
-            Target::Unit(volume, unit) | Target::UnitAt(volume, unit, _) => Some((volume, unit)),
-            Target::Block(volume, block) => Some((volume, block / BLOCKS_PER_UNIT)),
-            Target::Pages(..) => None,
-        }
-    }
-
-    /// The unit whose range is to be locked.
-    fn locked(self) -> Option<(VolumeId, u64)> {
-        self.home().filter(|_| !matches!(self, Target::Block(..)))
-    }
-}
-
-/// A unit that is being mended.
-pub(super) struct Mend {
-    pub(super) cause: Cause,
-    pub(super) target: Target,
-    epoch: Option<u64>,
-    /// Checkpoints so far, and comings and goings of members, when the look began.
-    checkpoints: u64,
-    moves: u64,
-    /// Chunk and unit of it.
-    place: Option<(ChunkId, u32)>,
-    pub(super) columns: [Option<Column>; COPIES_MAX],
-    /// First byte within a column.
-    pub(super) offset: u64,
-    scratch: [Option<BufId>; COPIES_MAX],
-    pending: u32,
-    /// Copies that missed something: written and never read, one bit each.
-    stale: u8,
-    /// Blocks to look at.
-    pub(super) mask: u16,
-    /// By copy: blocks that could not be read, blocks whose member is gone.
-    pub(super) bad: [u16; COPIES_MAX],
-    gone: [u16; COPIES_MAX],
-    /// By copy: blocks that differ from another copy.
-    unlike: [[u16; COPIES_MAX]; COPIES_MAX],
-    /// What the checksums say.
-    sums: verify::Sums,
-    readers: Vec<Reader>,
-    /// Nobody may see the winners before they are on stable media: a crash on the way could make another one win.
-    must_flush: bool,
-    /// By copy: blocks that are written, and those of them that could not be.
-    rewritten: [u16; COPIES_MAX],
-    failed: [u16; COPIES_MAX],
-    /// Some block has no copy to write over the stale ones.
-    lacks_source: bool,
-    error: Option<IoError>,
-    /// It went to its end: copies are alike, or as good as they get.
-    is_settled: bool,
-}
-
-impl Mend {
-    fn new(cause: Cause, target: Target) -> Mend {
-        Mend {
-            cause,
-            target,
-            epoch: None,
-            checkpoints: 0,
-            moves: 0,
-            place: None,
-            columns: [None; COPIES_MAX],
-            offset: 0,
-            scratch: [None; COPIES_MAX],
-            pending: 0,
-            stale: 0,
-            mask: 0,
-            bad: [0; COPIES_MAX],
-            gone: [0; COPIES_MAX],
-            unlike: [[0; COPIES_MAX]; COPIES_MAX],
-            sums: verify::Sums::default(),
-            readers: Vec::new(),
-            must_flush: false,
-            rewritten: [0; COPIES_MAX],
-            failed: [0; COPIES_MAX],
-            lacks_source: false,
-            error: None,
-            is_settled: false,
-        }
-    }
-
-    fn has(&self, copy: usize, block: u64) -> bool {
-        self.scratch[copy].is_some() && (self.bad[copy] | self.gone[copy]) >> block & 1 == 0
-    }
-
-    /// The block was read and is not alike, or could not be read.
-    pub(super) fn doubts(&self, block: u64) -> bool {
-        let groups = self.groups(block);
-        let first = groups.iter().flatten().next();
-        let is_bad = self.bad.iter().any(|bad| bad >> block & 1 == 1);
-        self.mask >> block & 1 == 1 && (is_bad || groups.iter().flatten().any(|g| Some(g) != first))
-    }
-
-    /// For each copy that has the block, the first copy that holds the same.
-    pub(super) fn groups(&self, block: u64) -> Groups {
-        let mut groups = [None; COPIES_MAX];
-        for copy in (0..COPIES_MAX).filter(|&c| self.mask >> block & 1 == 1 && self.has(c, block)) {
-            let same = |&other: &usize| self.has(other, block) && self.unlike[other][copy] >> block & 1 == 0;
-            groups[copy] = Some((0..copy).find(same).unwrap_or(copy) as u8);
-        }
-        groups
-    }
-
-    /// Copies that a winner has to be written over.
-    fn losers(&self, block: u64, winner: usize) -> impl Iterator<Item = usize> {
-        let groups = self.groups(block);
-        let bad = move |copy: &usize| self.bad[*copy] >> block & 1 == 1;
-        (0..COPIES_MAX).filter(move |copy| {
-            self.stale >> copy & 1 == 1 || bad(copy) || groups[*copy].is_some_and(|g| Some(g) != groups[winner])
-        })
-    }
-
-    /// First byte of what it looks at, within the volume or the chunk.
-    pub(super) fn base(&self) -> u64 {
-        match self.target {
-            Target::Unit(_, unit) | Target::UnitAt(_, unit, _) => unit * UNIT,
-            Target::Block(_, block) => block / BLOCKS_PER_UNIT * UNIT,
-            Target::Pages(_, unit) => u64::from(unit) * UNIT,
-        }
-    }
-
-    pub(super) fn volume(&self) -> Option<VolumeId> {
-        self.target.home().map(|(volume, _)| volume)
-    }
-}
 
 impl Engine {
     /// Begins; [`Engine::mended`] hears of the end.

@@ -145,19 +145,20 @@ impl Engine {
         let Move { volume, at, from: (chunk, unit), epoch, buf, .. } = self.moving.moves[id];
         let mask = self.entry(volume, at).written();
         let epoch = epoch.unwrap_or_else(|| self.space.enter());
-        let buf = buf.unwrap_or_else(|| self.scratch_of(UNIT));
+        // Pages have memory of their own.
+        let buf = if volume == INTERNAL { None } else { buf.or_else(|| Some(self.scratch_of(UNIT))) };
         let c = self.pool.chunk(chunk).expect("a unit is in a chunk");
         // A unit never crosses a strip.
         let part = slice(c.profile, c.columns.len(), u64::from(unit) * UNIT, UNIT);
         let m = &mut self.moving.moves[id];
-        (m.mask, m.epoch, m.buf, m.step) = (mask, Some(epoch), Some(buf), Step::Read);
+        (m.mask, m.epoch, m.buf, m.step) = (mask, Some(epoch), buf, Step::Read);
         (m.is_stale, m.is_lost) = (false, false);
         // Held up until all are asked for.
         m.pending = 1;
-        if volume == INTERNAL {
+        let Some(buf) = buf else {
             self.read_move_pages(id);
             return self.count_move_down(id);
-        }
+        };
         for (first, count) in runs(mask) {
             let offset = part.offset + first * BLOCK;
             let set = CopySet { chunk, first: part.first as u16, copy: 0, tried: 0, offset };
