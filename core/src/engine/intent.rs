@@ -98,17 +98,18 @@ impl Engine {
             if !writes_over {
                 return true;
             }
-            let is_new = |r: &Region| !self.intent.marks.contains_key(r);
-            let new = parts.iter().flat_map(|&(start, end)| touched(volume, start, end)).filter(is_new).count();
-            if new > 0 && self.intent.marks.len() + new > self.pool.properties.dirty_regions && self.may_clean() {
+            if !self.has_room_for_marks(volume, &parts) && self.may_clean() {
                 self.intent.full.push(id);
                 return false;
             }
             self.mark(id, volume, &parts);
         }
+        if self.intent.marked <= self.journal.written() || self.slips(Slip::WriteBeforeMark) {
+            return true;
+        }
         let regions = parts.iter().flat_map(|&(start, end)| touched(volume, start, end));
         let lsn = regions.filter_map(|r| self.intent.marks.get(&r)).map(|mark| mark.lsn).max().unwrap_or(0);
-        if lsn < self.journal.written() || self.slips(Slip::WriteBeforeMark) {
+        if lsn < self.journal.written() {
             return true;
         }
         if self.commit.is_dead() {
@@ -118,6 +119,19 @@ impl Engine {
         }
         self.intent.waiting.push_back((lsn, id));
         false
+    }
+
+    /// The marks that these parts need stay below the limit.
+    fn has_room_for_marks(&self, volume: VolumeId, parts: &[(u64, u64); 2]) -> bool {
+        let Intent { marks, .. } = &self.intent;
+        let limit = self.pool.properties.dirty_regions;
+        let regions = || parts.iter().flat_map(|&(start, end)| touched(volume, start, end));
+        // Counted only where it matters: the limit is far most of the time.
+        let most: u64 = parts.iter().map(|(start, end)| (end - start) / REGION + 2).sum();
+        marks.len() as u64 + most <= limit as u64 || {
+            let new = regions().filter(|region| !marks.contains_key(region)).count();
+            new == 0 || marks.len() + new <= limit
+        }
     }
 
     /// Some block of the range has copies that a reader may see.
@@ -134,22 +148,28 @@ impl Engine {
     fn mark(&mut self, id: u32, volume: VolumeId, parts: &[(u64, u64); 2]) {
         self.requests[id].intends = true;
         for region in parts.iter().flat_map(|&(start, end)| touched(volume, start, end)) {
-            if !self.intent.marks.contains_key(&region) {
+            let is_ahead = self.begin_writing(region).unwrap_or_else(|| {
                 self.mark_region(region, false);
                 let before = region.1.checked_sub(1).map(|r| (volume, r));
                 if before.is_some_and(|before| self.intent.marks.contains_key(&before)) {
                     self.mark_ahead(region);
                 }
-            }
-            let Intent { marks, busy, .. } = &mut self.intent;
-            let mark = marks.get_mut(&region).expect("just made");
-            *busy += usize::from(mark.writing == 0);
-            mark.writing += 1;
-            mark.last = self.now;
-            if core::mem::take(&mut mark.is_ahead) && !marks.contains_key(&(volume, region.1 + AHEAD / 2)) {
+                self.begin_writing(region).expect("just marked")
+            });
+            if is_ahead && !self.intent.marks.contains_key(&(volume, region.1 + AHEAD / 2)) {
                 self.mark_ahead(region);
             }
         }
+    }
+
+    /// Counts a write to a region that is marked: whether it is the first since it was marked ahead.
+    fn begin_writing(&mut self, region: Region) -> Option<bool> {
+        let Intent { marks, busy, .. } = &mut self.intent;
+        let mark = marks.get_mut(&region)?;
+        *busy += usize::from(mark.writing == 0);
+        mark.writing += 1;
+        mark.last = self.now;
+        Some(core::mem::take(&mut mark.is_ahead))
     }
 
     fn mark_region(&mut self, region: Region, is_ahead: bool) {
