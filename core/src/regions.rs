@@ -83,9 +83,11 @@ impl Regions {
 
     /// Adds one; false when it was there.
     pub(crate) fn insert(&mut self, region: Region) -> bool {
-        let is_new = !self.contains(region);
-        let at = word_of(region);
-        self.set_word(at, self.word(at) | 1 << (region.1 % 64));
+        let word = self.words.entry(word_of(region)).or_default();
+        let bit = 1 << (region.1 % 64);
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        self.len += usize::from(is_new);
         is_new
     }
 

@@ -112,19 +112,18 @@ impl Engine {
             if !writes_over && !is_summed {
                 return true;
             }
-            let is_new = |r: &Region| !self.intent.marks.contains_key(r);
-            let new = parts.iter().flat_map(|&(start, end)| touched(volume, start, end)).filter(is_new).count();
-            if new > 0 && self.intent.marks.len() + new > self.pool.properties.dirty_regions && self.may_clean() {
+            if !self.has_room_for_marks(volume, &parts) && self.may_clean() {
                 self.intent.full.push(id);
                 return false;
             }
             self.mark(id, volume, &parts, writes_over);
         }
+        if self.intent.marked <= self.journal.written() || self.slips(Slip::WriteBeforeMark) {
+            return true;
+        }
         let regions = parts.iter().flat_map(|&(start, end)| touched(volume, start, end));
-        let lsn =
-            regions.filter_map(|r| self.intent.marks.get(&r)).filter(|mark| mark.is_logged).map(|mark| mark.lsn).max();
-        let is_written = |lsn: &Lsn| *lsn < self.journal.written() || self.slips(Slip::WriteBeforeMark);
-        let Some(lsn) = lsn.filter(|lsn| !is_written(lsn)) else {
+        let marks = regions.filter_map(|r| self.intent.marks.get(&r)).filter(|mark| mark.is_logged);
+        let Some(lsn) = marks.map(|mark| mark.lsn).max().filter(|lsn| *lsn >= self.journal.written()) else {
             return true;
         };
         if self.commit.is_dead() {
@@ -134,6 +133,19 @@ impl Engine {
         }
         self.intent.waiting.push_back((lsn, id));
         false
+    }
+
+    /// The marks that these parts need stay below the limit.
+    fn has_room_for_marks(&self, volume: VolumeId, parts: &[(u64, u64); 2]) -> bool {
+        let Intent { marks, .. } = &self.intent;
+        let limit = self.pool.properties.dirty_regions;
+        let regions = || parts.iter().flat_map(|&(start, end)| touched(volume, start, end));
+        // Counted only where it matters: the limit is far most of the time.
+        let most: u64 = parts.iter().map(|(start, end)| (end - start) / REGION + 2).sum();
+        marks.len() as u64 + most <= limit as u64 || {
+            let new = regions().filter(|region| !marks.contains_key(region)).count();
+            new == 0 || marks.len() + new <= limit
+        }
     }
 
     /// Some block of the range has copies, or a sum, that a reader may see.
@@ -151,26 +163,35 @@ impl Engine {
     fn mark(&mut self, id: u32, volume: VolumeId, parts: &[(u64, u64); 2], writes_over: bool) {
         self.requests[id].intends = true;
         for region in parts.iter().flat_map(|&(start, end)| touched(volume, start, end)) {
-            if !writes_over {
-                self.mark_silently(region);
-            } else if self.intent.marks.get(&region).is_none_or(|mark| !mark.is_logged) {
-                self.mark_region(region, false);
-                let before = region.1.checked_sub(1).map(|r| (volume, r));
-                if before.is_some_and(|before| self.intent.marks.contains_key(&before)) {
-                    self.mark_ahead(region);
+            let is_ahead = self.begin_writing(region, writes_over).unwrap_or_else(|| {
+                match writes_over {
+                    true => self.mark_aloud(region),
+                    false => self.mark_silently(region),
                 }
-            }
-            let Intent { marks, busy, .. } = &mut self.intent;
-            let mark = marks.get_mut(&region).expect("just made");
-            *busy += usize::from(mark.writing == 0);
-            mark.writing += 1;
-            mark.last = self.now;
-            if writes_over
-                && core::mem::take(&mut mark.is_ahead)
-                && !marks.contains_key(&(volume, region.1 + AHEAD / 2))
-            {
+                self.begin_writing(region, writes_over).expect("just marked")
+            });
+            if is_ahead && !self.intent.marks.contains_key(&(volume, region.1 + AHEAD / 2)) {
                 self.mark_ahead(region);
             }
+        }
+    }
+
+    /// Counts a write to a region that is marked well enough: whether it is the first since that was marked ahead.
+    fn begin_writing(&mut self, region: Region, writes_over: bool) -> Option<bool> {
+        let Intent { marks, busy, .. } = &mut self.intent;
+        let mark = marks.get_mut(&region).filter(|mark| mark.is_logged || !writes_over)?;
+        *busy += usize::from(mark.writing == 0);
+        mark.writing += 1;
+        mark.last = self.now;
+        Some(writes_over && core::mem::take(&mut mark.is_ahead))
+    }
+
+    /// Marks a region, and more where a writer goes on.
+    fn mark_aloud(&mut self, region: Region) {
+        self.mark_region(region, false);
+        let before = region.1.checked_sub(1).map(|r| (region.0, r));
+        if before.is_some_and(|before| self.intent.marks.contains_key(&before)) {
+            self.mark_ahead(region);
         }
     }
 

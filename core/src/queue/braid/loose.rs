@@ -50,12 +50,19 @@ impl Single {
 #[derive(Default)]
 pub(super) struct Loose {
     line: VecDeque<Single>,
-    starts: Filter,
-    ends: Filter,
+    /// Not before a line was long for the first time: most classes of most queues never are.
+    touching: Option<Box<Touching>>,
     /// I/Os in the filters, also of those that left; 0 while the line is short.
     noted: usize,
     /// Where gaps are bridged.
     near: Option<Box<Near>>,
+}
+
+/// Who may touch.
+#[derive(Default)]
+struct Touching {
+    starts: Filter,
+    ends: Filter,
 }
 
 /// Who may be near, by cells of four gaps or somewhat more: whoever is no further from a place lies in its cell or in
@@ -106,17 +113,18 @@ impl Loose {
             self.note_anew();
         } else {
             self.noted += 1;
-            note(&mut self.starts, &mut self.ends, &single.io);
+            self.touching.iter_mut().for_each(|touching| touching.note(&single.io));
             self.near.iter_mut().for_each(|near| near.note(&single.io));
         }
     }
 
     fn note_anew(&mut self) {
-        (self.starts, self.ends) = Default::default();
+        let touching = self.touching.get_or_insert_default();
+        **touching = Touching::default();
         self.near.iter_mut().for_each(|near| near.cells = Filter::default());
         self.noted = self.line.len();
         for Single { io, .. } in &self.line {
-            note(&mut self.starts, &mut self.ends, io);
+            touching.note(io);
             self.near.iter_mut().for_each(|near| near.note(io));
         }
     }
@@ -131,7 +139,7 @@ impl Loose {
         let is_there = match self.line.len() {
             0 => false,
             1..=SHORT => true,
-            _ => self.ends.may_have(offset) || self.starts.may_have(end),
+            _ => self.touching.as_ref().is_some_and(|touching| touching.may_have(offset, end)),
         };
         if is_there { self.look_for(offset, end) } else { None }
     }
@@ -175,9 +183,15 @@ impl Near {
     }
 }
 
-fn note(starts: &mut Filter, ends: &mut Filter, io: &Waiting) {
-    starts.note(io.offset);
-    ends.note(io.end());
+impl Touching {
+    fn note(&mut self, io: &Waiting) {
+        self.starts.note(io.offset);
+        self.ends.note(io.end());
+    }
+
+    fn may_have(&self, offset: u64, end: u64) -> bool {
+        self.ends.may_have(offset) || self.starts.may_have(end)
+    }
 }
 
 impl Default for Filter {
