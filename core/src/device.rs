@@ -211,8 +211,8 @@ pub struct Device {
     pub faults: u32,
     /// It lacks some of the pool's own records: its superblock is not renewed before it has them.
     pub is_behind: bool,
-    /// The engine's count of comings and goings when this one came or went last; not kept.
-    pub moved: u64,
+    /// Number of the engine's roster that began when this one came or went last; not kept.
+    pub roster: u64,
 }
 
 impl Device {
@@ -238,7 +238,7 @@ impl Device {
             flushed: 0,
             faults: 0,
             is_behind: false,
-            moved: 0,
+            roster: 0,
         }
     }
 

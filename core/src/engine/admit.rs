@@ -27,7 +27,7 @@ impl Engine {
             epoch,
             forced: false,
             intends: false,
-            moves: self.moves,
+            roster: self.roster,
             hole: false,
             scratch: [None; 2],
             arrived: self.now,

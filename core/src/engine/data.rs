@@ -490,11 +490,11 @@ impl Engine {
 
     /// What was written is noted as not flushed, and as missed by members that are not there.
     fn judge_absent(&mut self, id: u32) {
-        let Active { request, error, moves, .. } = &self.requests[id];
-        let (volume, fine, moves) = (request.volume, error.is_none(), *moves);
+        let Active { request, error, roster, .. } = &self.requests[id];
+        let (volume, fine, roster) = (request.volume, error.is_none(), *roster);
         for (start, end) in written_parts(&self.requests[id]) {
             self.note_unflushed(volume, start, end);
-            if fine && !self.pass_by_absent(volume, start, end, moves) {
+            if fine && !self.pass_by_absent(volume, start, end, roster) {
                 self.requests[id].error = Some(RequestError::Io);
             }
         }

@@ -84,8 +84,8 @@ struct Active {
     forced: bool,
     /// It writes to regions that are marked, and counts there.
     intends: bool,
-    /// [`Engine::moves`] when it began.
-    moves: u64,
+    /// [`Engine::roster`] when it began.
+    roster: u64,
     /// Rare, and so not part of what is copied for every request.
     trouble: Option<Box<Trouble>>,
     /// Nothing of a read's range was ever written.
@@ -180,8 +180,8 @@ pub struct Engine {
     stale: stale::Stale,
     /// Members that are not in use.
     absent: usize,
-    /// Members that came or went since the pool was opened, counted.
-    moves: u64,
+    /// The number of the list of who is here: another one whenever a member comes or goes.
+    roster: u64,
     sums: sums::Sums,
     /// The clock on the wall: at that moment it said so many seconds since 1970.
     wall: (Instant, u64),
@@ -227,7 +227,7 @@ impl Engine {
             resync: resync::Resync::default(),
             stale: stale::Stale::default(),
             absent: 0,
-            moves: 0,
+            roster: 0,
             sums: sums::Sums::new(pool.properties.checksum),
             wall: (now, 0),
             counters: Counters::default(),
@@ -641,7 +641,7 @@ impl Engine {
         member.become_state(DeviceState::Failed);
         let record = Record::Device(Box::new(member.clone()));
         let lsn = self.journal.append(&record);
-        self.count_move(device);
+        self.renew_roster(device);
         self.commit.failure_lsn = lsn + 1;
         // It is behind in everything now, and nothing is noted any more.
         self.pool.stale.remove(&device);

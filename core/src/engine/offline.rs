@@ -33,7 +33,7 @@ impl Engine {
         (member.faults, member.is_behind) = (0, true);
         let record = Record::Device(member.clone().into());
         self.journal.append(&record);
-        self.count_move(id);
+        self.renew_roster(id);
         self.post_views();
         self.begin_again();
         self.ask_for_records();
@@ -74,7 +74,7 @@ impl Engine {
     pub(super) fn member_went(&mut self, device: DeviceId, error: IoError) {
         let Some(member) = self.pool.device_mut(device).filter(|d| d.state.is_used()) else { return };
         member.become_state(DeviceState::Missing);
-        self.count_move(device);
+        self.renew_roster(device);
         self.outputs.push_back(Output::Event(Event::DeviceFailed { device, error }));
         self.post_views();
         if self.lose_unflushed(device, error)
@@ -86,10 +86,10 @@ impl Engine {
     }
 
     /// A member came or went: who writes meanwhile asks for it, and what was on its way there begins anew.
-    pub(super) fn count_move(&mut self, device: DeviceId) {
-        self.moves += 1;
+    pub(super) fn renew_roster(&mut self, device: DeviceId) {
+        self.roster += 1;
         if let Some(member) = self.pool.device_mut(device) {
-            member.moved = self.moves;
+            member.roster = self.roster;
         }
         self.copies_lost(device);
     }

@@ -222,17 +222,16 @@ impl Engine {
     }
 
     /// Members that are not there missed this change, also when theirs was done before they went: nothing has flushed it. And
-    /// so did those that came or went since it began, when `moves` were counted: they were passed by, or lost it with their
-    /// cache.
-    pub(super) fn pass_by_absent(&mut self, volume: VolumeId, start: u64, end: u64, moves: u64) -> bool {
-        if self.absent == 0 && self.moves == moves {
+    /// so did those that came or went since it began, under this roster: they were passed by, or lost it with their cache.
+    pub(super) fn pass_by_absent(&mut self, volume: VolumeId, start: u64, end: u64, roster: u64) -> bool {
+        if self.absent == 0 && self.roster == roster {
             return true;
         }
         let mut all = true;
         for unit in start / UNIT..end.div_ceil(UNIT) {
             let region = regions::of_unit(volume, unit);
             let part = (unit * UNIT, (unit + 1) * UNIT);
-            let missed = |c: &&Column| self.was_away(c.device, moves);
+            let missed = |c: &&Column| self.was_away(c.device, roster);
             let missed: Vec<DeviceId> = self.columns_of(volume, unit).iter().filter(missed).map(|c| c.device).collect();
             for device in missed {
                 match self.pool.is_stale(device, region) {
@@ -245,9 +244,9 @@ impl Engine {
         all
     }
 
-    /// Whether a member was not there at some time since so many comings and goings.
-    pub(super) fn was_away(&self, device: DeviceId, moves: u64) -> bool {
-        !self.pool.is_online(device) || self.pool.device(device).is_some_and(|d| d.moved > moves)
+    /// Whether a member was not there at some time since this roster.
+    pub(super) fn was_away(&self, device: DeviceId, roster: u64) -> bool {
+        !self.pool.is_online(device) || self.pool.device(device).is_some_and(|d| d.roster > roster)
     }
 
     // ---- what no flush covers -------------------------------------------------------------------------------------

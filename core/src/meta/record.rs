@@ -481,7 +481,7 @@ fn decode_device(r: &mut Reader<'_>) -> Result<Device, Malformed> {
         flushed: 0,
         faults: 0,
         is_behind: false,
-        moved: 0,
+        roster: 0,
     })
 }
 

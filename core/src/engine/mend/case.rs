@@ -68,7 +68,7 @@ pub(in crate::engine) struct Mend {
     pub(super) epoch: Option<u64>,
     /// Checkpoints so far, and comings and goings of members, when the look began.
     pub(super) checkpoints: u64,
-    pub(super) moves: u64,
+    pub(super) roster: u64,
     /// Chunk and unit of it.
     pub(super) place: Option<(ChunkId, u32)>,
     pub(in crate::engine) columns: [Option<Column>; COPIES_MAX],
@@ -107,7 +107,7 @@ impl Mend {
             target,
             epoch: None,
             checkpoints: 0,
-            moves: 0,
+            roster: 0,
             place: None,
             columns: [None; COPIES_MAX],
             offset: 0,

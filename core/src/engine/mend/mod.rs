@@ -111,7 +111,7 @@ impl Engine {
         let (checkpoints, epoch) = (self.counters.checkpoints, self.space.enter());
         let mend = &mut self.mends[id];
         (mend.mask, mend.columns, mend.offset, mend.place) = (mask, columns, part.offset, Some((chunk, unit)));
-        (mend.checkpoints, mend.moves, mend.epoch) = (checkpoints, self.moves, Some(epoch));
+        (mend.checkpoints, mend.roster, mend.epoch) = (checkpoints, self.roster, Some(epoch));
         let region = target.home().map(|(volume, unit)| regions::of_unit(volume, unit));
         let is_stale = |c: &Column| region.is_some_and(|region| self.pool.is_stale(c.device, region));
         let missed = |c: &Option<Column>| c.as_ref().is_some_and(&is_stale);

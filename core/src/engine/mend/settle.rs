@@ -59,7 +59,7 @@ impl Engine {
             // What could not be written is behind now, unless it is no worse than it was.
             let is_worse = mend.failed[copy] != 0 && (was_dirty || mend.stale >> copy & 1 == 1);
             let is_absent =
-                self.was_away(column.device, mend.moves) && (was_dirty || mend.rewritten.iter().any(|&m| m != 0));
+                self.was_away(column.device, mend.roster) && (was_dirty || mend.rewritten.iter().any(|&m| m != 0));
             if is_worse {
                 self.miss(column.device, volume, part, error);
                 failed = Some(column.device);
@@ -74,7 +74,7 @@ impl Engine {
         }
         // Who came meanwhile has nothing of this.
         for column in mend.columns.iter().flatten() {
-            if self.was_away(column.device, mend.moves) {
+            if self.was_away(column.device, mend.roster) {
                 self.set_back(column.device, volume, part);
             }
         }

@@ -14,7 +14,7 @@ impl Engine {
     /// has no good copy, or what one missed cannot be spared, and all stays as it was.
     pub(super) fn name_place(&mut self, id: u32, old: Entry, new: Entry) -> bool {
         let m = &self.moving.moves[id];
-        let (volume, at, moves) = (m.volume, m.at, m.moves);
+        let (volume, at, roster) = (m.volume, m.at, m.roster);
         if m.losses != self.moving.losses {
             return false;
         }
@@ -27,7 +27,7 @@ impl Engine {
         let (region, part) = (of_unit(volume, at), (at * UNIT, (at + 1) * UNIT));
         let error_of = |device: DeviceId| {
             let missed = self.moving.moves[id].missed.iter().find(|(d, _)| *d == device).map(|(_, error)| *error);
-            missed.or_else(|| self.was_away(device, moves).then_some(IoError::Gone))
+            missed.or_else(|| self.was_away(device, roster).then_some(IoError::Gone))
         };
         let columns = self.columns_of(volume, at);
         let mut behind: Vec<(DeviceId, IoError)> =

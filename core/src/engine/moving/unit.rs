@@ -49,7 +49,7 @@ pub(super) struct Move {
     /// Of a unit of pages: those that are held in memory, by block.
     pub(super) pages: Vec<(u64, u32)>,
     /// Comings and goings of members, and losses, when it was written.
-    pub(super) moves: u64,
+    pub(super) roster: u64,
     pub(super) losses: u64,
 }
 
@@ -123,7 +123,7 @@ impl Engine {
             is_lost: false,
             missed: Vec::new(),
             pages: Vec::new(),
-            moves: 0,
+            roster: 0,
             losses: 0,
         });
         // Who is changing it now may have begun before anybody listens.
@@ -242,7 +242,7 @@ impl Engine {
     fn write_move(&mut self, id: u32) {
         let m = &mut self.moving.moves[id];
         (m.step, m.pending) = (Step::Write, 1);
-        (m.moves, m.losses) = (self.moves, self.moving.losses);
+        (m.roster, m.losses) = (self.roster, self.moving.losses);
         m.missed.clear();
         if self.slips(Slip::MapBeforeCopy) {
             return self.count_move_down(id);

@@ -30,7 +30,7 @@ pub(super) struct Page {
     /// The same of what is on its way home.
     pub(super) leaving: Option<u64>,
     /// Comings and goings of members when it left.
-    pub(super) moves: u64,
+    pub(super) roster: u64,
     /// Somebody used it since the hand passed.
     used: bool,
     waiters: Vec<Need>,
@@ -239,7 +239,7 @@ impl Engine {
             failed: false,
             since: 0,
             leaving: None,
-            moves: 0,
+            roster: 0,
             used: true,
             waiters: need.into_iter().collect(),
             pins: 0,

@@ -97,7 +97,7 @@ impl Engine {
         let PageHome { entry, columns, beside, .. } = self.page_home(chunk, index);
         let epoch = self.space.enter();
         let page = &mut self.sums.pages[slot];
-        (page.epoch, page.pending, page.moves) = (Some(epoch), 1, self.moves);
+        (page.epoch, page.pending, page.roster) = (Some(epoch), 1, self.roster);
         self.seal_page(slot);
         let copy = page_on_its_way(slot);
         for column in columns {
@@ -155,7 +155,7 @@ impl Engine {
         let page = &mut self.sums.pages[slot];
         debug_assert!(page.state == State::Ready && page.writing);
         page.writing = false;
-        let (chunk, index, moves, leaving) = (page.chunk, page.index, page.moves, page.leaving.take());
+        let (chunk, index, roster, leaving) = (page.chunk, page.index, page.roster, page.leaving.take());
         let missed = core::mem::take(&mut page.missed);
         let at = home(chunk, index);
         let part = (at, at + BLOCK);
@@ -166,7 +166,7 @@ impl Engine {
         for (device, error) in missed {
             is_stored &= self.miss(device, SUMS_VOLUME, part, error);
         }
-        is_stored &= self.pass_by_absent(SUMS_VOLUME, part.0, part.1, moves);
+        is_stored &= self.pass_by_absent(SUMS_VOLUME, part.0, part.1, roster);
         self.sums.at_home = None;
         if is_stored {
             self.note_page_written(at);
