@@ -45,6 +45,17 @@ pub(super) fn edges(request: &Request) -> [Option<u64>; 2] {
     [head, tail]
 }
 
+/// A contiguous piece of a chunk.
+#[derive(Clone, Copy)]
+struct Stretch {
+    chunk: ChunkId,
+    /// First byte in the chunk.
+    offset: u64,
+    len: u64,
+    /// First byte in the volume.
+    at: u64,
+}
+
 fn range(buf: BufId, offset: u64, len: u64) -> BufRange {
     BufRange { buf, offset: offset as u32, len: len as u32 }
 }
@@ -309,16 +320,8 @@ impl Engine {
                     let volume = self.pool.volume(request.volume).expect("looked up before");
                     if let Extent::Mapped { chunk, offset, .. } = volume.map.first(block, BLOCK) {
                         let buf = range(scratch, 0, BLOCK);
-                        self.write_extent(
-                            id,
-                            Owner::Edge(id),
-                            DeviceOp::Write { fua: false },
-                            chunk,
-                            offset,
-                            BLOCK,
-                            Some(buf),
-                            block,
-                        );
+                        let stretch = Stretch { chunk, offset, len: BLOCK, at: block };
+                        self.write_extent(id, Owner::Edge(id), DeviceOp::Write { fua: false }, stretch, Some(buf));
                     }
                 }
                 if no_hole && start < end {
@@ -378,70 +381,45 @@ impl Engine {
             let len = run_end.min(end) - at;
             let offset = u64::from(head.unit()) * UNIT + at % UNIT;
             let buf = buf.map(|b| range(b.buf, u64::from(b.offset) + at - start, len));
-            self.write_extent(id, Owner::Write(id), op, head.chunk(), offset, len, buf, at);
+            let stretch = Stretch { chunk: head.chunk(), offset, len, at };
+            self.write_extent(id, Owner::Write(id), op, stretch, buf);
             at += len;
         }
         self.finish_start(id);
     }
 
-    /// Writes one contiguous piece of a chunk to every copy that is there.
-    #[allow(clippy::too_many_arguments)] // the eight facts of a write; a struct would only rename them
-    fn write_extent(
-        &mut self,
-        id: u32,
-        owner: Owner,
-        op: DeviceOp,
-        chunk: ChunkId,
-        offset: u64,
-        len: u64,
-        buf: Option<BufRange>,
-        at: u64,
-    ) {
+    /// Writes one contiguous piece of a chunk to every copy that is there, and to the one that is on its way to another member.
+    fn write_extent(&mut self, id: u32, owner: Owner, op: DeviceOp, stretch: Stretch, buf: Option<BufRange>) {
+        let Stretch { chunk, offset, len, at } = stretch;
+        let Request { volume, no_merge, .. } = self.requests[id].request;
         let mut done = 0;
         while done < len {
             let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
             let (piece, kind) = (slice(c.profile, c.columns.len(), offset + done, len - done), c.kind);
             self.counters.translations += 1;
-            let mut columns = [None; COPIES_MAX];
-            let set = &c.columns[piece.first..piece.first + piece.copies];
-            for (place, column) in columns.iter_mut().zip(set) {
-                *place = Some(*column);
-            }
-            let (volume, at) = (self.requests[id].request.volume, at + done);
-            if !set
-                .iter()
-                .any(|c| self.pool.is_online(c.device) && !self.pool.is_stale(c.device, (volume, at / REGION)))
-            {
+            let places = piece.first..piece.first + piece.copies;
+            let mut columns = [None; COPIES_MAX + 1];
+            let set = &c.columns[places.clone()];
+            columns.iter_mut().zip(set).for_each(|(place, column)| *place = Some(*column));
+            columns[piece.copies] = c.shift.filter(|shift| places.contains(&shift.column)).map(|shift| shift.to);
+            let region = (volume, (at + done) / REGION);
+            if !set.iter().any(|c| self.pool.is_online(c.device) && !self.pool.is_stale(c.device, region)) {
                 self.requests[id].error = Some(RequestError::Io);
             }
-            let places = piece.first..piece.first + piece.copies;
-            let shift = c.shift.filter(|shift| places.contains(&shift.column));
+            let buf = buf.map_or(range(NO_BUF, 0, 0), |b| range(b.buf, u64::from(b.offset) + done, piece.len));
             for (copy, column) in columns.into_iter().flatten().enumerate() {
-                // What it misses is noted when the others have it.
                 if !self.pool.is_online(column.device) {
+                    // What a copy misses is noted when the others have it.
+                    if copy == piece.copies {
+                        self.shift_failed(chunk);
+                    }
                     continue;
                 }
                 self.requests[id].pending += 1;
-                let buf = match buf {
-                    Some(b) => range(b.buf, u64::from(b.offset) + done, piece.len),
-                    None => range(NO_BUF, 0, 0),
-                };
-                let set =
-                    CopySet { chunk, first: piece.first as u16, copy: copy as u8, tried: 0, offset: piece.offset };
+                let (first, copy) = (piece.first as u16, copy as u8);
+                let set = CopySet { chunk, first, copy, tried: 0, offset: piece.offset };
                 let io = Io::new(owner, op, column.device, column.offset + piece.offset, piece.len, self.now);
-                self.issue(Io { buf, set, kind, no_merge: self.requests[id].request.no_merge, ..io });
-            }
-            match shift.map(|shift| shift.to) {
-                Some(to) if !self.pool.is_online(to.device) => self.shift_failed(chunk),
-                Some(to) => {
-                    self.requests[id].pending += 1;
-                    let buf = buf.map_or(range(NO_BUF, 0, 0), |b| range(b.buf, u64::from(b.offset) + done, piece.len));
-                    let (first, copy) = (piece.first as u16, piece.copies as u8);
-                    let set = CopySet { chunk, first, copy, tried: 0, offset: piece.offset };
-                    let io = Io::new(owner, op, to.device, to.offset + piece.offset, piece.len, self.now);
-                    self.issue(Io { buf, set, kind, no_merge: self.requests[id].request.no_merge, ..io });
-                }
-                None => {}
+                self.issue(Io { buf, set, kind, no_merge, ..io });
             }
             done += piece.len;
         }

@@ -53,7 +53,7 @@ pub fn slice(profile: Profile, columns: usize, offset: u64, len: u64) -> Slice {
     }
 }
 
-/// The byte of the chunk that stands at `offset` of the columns from `first` on: [`slice`] backwards.
+/// The byte of the chunk that stands at `offset` of the columns from `first` on: [`slice()`] backwards.
 pub fn content_offset(profile: Profile, columns: usize, first: usize, offset: u64) -> u64 {
     let facts = profile.facts();
     if !facts.striped {
