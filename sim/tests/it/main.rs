@@ -15,6 +15,7 @@ mod live;
 mod members;
 mod mend;
 mod moving;
+mod moving_sums;
 mod queues;
 mod read_policy;
 mod reads_beside_scrub;
