@@ -16,6 +16,7 @@ mod matrix;
 mod members;
 mod mend;
 mod moving;
+mod moving_sums;
 mod queues;
 mod read_policy;
 mod reads_beside_scrub;

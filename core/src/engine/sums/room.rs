@@ -84,14 +84,15 @@ impl Engine {
         {
             return Some((before.chunk(), before.unit() + 1));
         }
+        // What is set aside where nothing is to stay goes elsewhere without a copy: better than a chunk more.
         self.take_from_open(ChunkType::Metadata, true, |c| c.take_any())
+            .or_else(|| self.take_from_shunned(ChunkType::Metadata))
             .or_else(|| {
                 let is_data = self.pool.chunk(chunk).is_some_and(|c| c.kind == ChunkType::Data);
                 self.open_chunk(ChunkType::Metadata).filter(|_| is_data)?;
                 self.take_from_open(ChunkType::Metadata, true, |c| c.take_any())
             })
             .or_else(|| self.take_from_open(ChunkType::Metadata, false, |c| c.take_any()))
-            .or_else(|| self.take_from_shunned(ChunkType::Metadata))
     }
 
     /// A page that has no home yet gets one, if that is possible.
