@@ -1,5 +1,6 @@
 //! `braid lab crash`: the power goes at every point of small runs, and what is left has to open and hold what was promised.
 
+use std::io::IsTerminal;
 use std::panic;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,7 +47,7 @@ pub(super) fn crash(flags: &CrashFlags, json: bool) -> Outcome {
 
 fn mistake(name: &str) -> Result<Mistake, ApiError> {
     Mistake::parse(name).ok_or_else(|| {
-        let known: Vec<&str> = Mistake::ALL.iter().map(|m| m.name()).collect();
+        let known: Vec<&str> = Mistake::all().map(Mistake::name).collect();
         ApiError::usage("lab.crash", format!("there is no mistake '{name}'; there are {}", known.join(", ")))
     })
 }
@@ -107,14 +108,17 @@ impl Run {
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..self.threads).map(|_| scope.spawn(|| self.work())).collect();
             let mut told = Instant::now();
+            let is_watched = std::io::stderr().is_terminal();
             while workers.iter().any(|w| !w.is_finished()) {
                 std::thread::sleep(Duration::from_millis(20));
-                if told.elapsed() >= PROGRESS {
+                if is_watched && told.elapsed() >= PROGRESS {
                     told = Instant::now();
                     eprint!("\r{}", self.report().text());
                 }
             }
-            eprintln!("\r{}", self.report().text());
+            if is_watched {
+                eprintln!("\r{}", self.report().text());
+            }
         });
         self.lock().failure.take().map(|(_, failure)| failure)
     }

@@ -22,7 +22,7 @@ fn every_scenario_holds_what_it_promised_at_every_cut() {
 
 #[test]
 fn every_wrong_build_is_found_and_its_point_fails_again_alone() {
-    for mistake in Mistake::ALL {
+    for mistake in Mistake::all() {
         assert_eq!(Mistake::parse(mistake.name()), Some(mistake));
         let rules = Rules { mistake: Some(mistake), alike: false };
         let is_likely = |name: &String| name.starts_with(mistake.shows_in());
@@ -57,7 +57,7 @@ fn after_a_cut_copies_are_alike_and_never_contradict_each_other() {
 fn the_document_lists_every_scenario_and_every_mistake() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/lab.md");
     let document = std::fs::read_to_string(path).expect("docs/lab.md");
-    for mistake in Mistake::ALL {
+    for mistake in Mistake::all() {
         let row = format!("| {} | {} |", mistake.name(), mistake.about());
         assert!(document.lines().any(|line| line == row), "docs/lab.md lacks the line\n{row}");
     }

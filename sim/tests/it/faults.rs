@@ -4,12 +4,14 @@ use braid_core::Profile;
 use braid_core::control::{Command, VolumeClass};
 use braid_core::request::{Content, Event, Op, RequestError};
 use braid_core::scrub::State;
-use braid_core::units::{BLOCK, DeviceId, MIB, VolumeId};
+use braid_core::units::{BLOCK, MIB, VolumeId};
 use braid_core::{ChunkType, DeviceState};
 use braid_sim::device::Model;
 use braid_sim::oracle::Loses;
 use braid_sim::world::Shape;
 use braid_sim::{Crash, Ends, Fault, Trouble, World};
+
+use crate::common::device_state;
 
 const WRITE: Op = Op::Write { fua: false };
 const SECOND: u64 = 1_000_000_000;
@@ -29,10 +31,6 @@ fn pool(profile: Profile, devices: usize) -> (World, VolumeId) {
 fn befalls(world: &mut World, device: u32, trouble: Trouble) {
     let trouble = trouble.later(world.now());
     world.faults.0.push(Fault { device, trouble });
-}
-
-fn state(world: &World, device: u32) -> DeviceState {
-    world.engine().pool().device(DeviceId(device)).expect("a member").state
 }
 
 /// The range on a device that holds the first MiB of the volume.
@@ -58,7 +56,7 @@ fn a_latent_sector_is_an_error_until_it_is_written_again() {
     for at in (0..MIB).step_by(BLOCK as usize) {
         assert_eq!(world.run(v, Op::Read, at, BLOCK), Ok(()));
     }
-    assert_eq!(state(&world, device), DeviceState::Online, "a read that fails is no reason to give up a member");
+    assert_eq!(device_state(&world, device), DeviceState::Online, "a read that fails is no reason to give up a member");
 }
 
 #[test]
@@ -81,9 +79,9 @@ fn a_torn_write_fails_and_leaves_old_and_new_sectors() {
     let (mut world, v) = pool(Profile::Raid1, 2);
     befalls(&mut world, 1, Trouble::Torn { percent: 100, left: 1 });
     assert_eq!(world.run(v, WRITE, 0, MIB), Ok(()));
-    assert_eq!(state(&world, 1), DeviceState::Suspect);
+    assert_eq!(device_state(&world, 1), DeviceState::Suspect);
     world.run_until_quiet();
-    assert_eq!((state(&world, 1), world.unequal()), (DeviceState::Online, Vec::new()), "it was caught up");
+    assert_eq!((device_state(&world, 1), world.unequal()), (DeviceState::Online, Vec::new()), "it was caught up");
 }
 
 /// Without checksums nobody knows which copy is right; a scrub says where they differ, and only there.
@@ -136,19 +134,19 @@ fn a_stuck_device_holds_up_who_needs_it_and_nobody_else() {
     assert!(answered > 100 && world.answers.iter().all(|a| a.tag != write), "{answered} of 256 reads");
     world.run_until_answered();
     assert!(world.now() >= begun + 30 * SECOND && world.answers.iter().all(|a| a.result.is_ok()));
-    assert_eq!(state(&world, 2), DeviceState::Online, "slow is not wrong");
+    assert_eq!(device_state(&world, 2), DeviceState::Online, "slow is not wrong");
     // The driver gives up: from then on the pool does without.
     let (mut world, v) = pool(Profile::Raid1, 2);
     befalls(&mut world, 2, Trouble::Stuck { since: 0, until: 30 * SECOND, ends: Ends::Gone });
     assert_eq!(world.run(v, WRITE, 0, BLOCK), Ok(()));
-    assert_eq!(state(&world, 2), DeviceState::Missing);
+    assert_eq!(device_state(&world, 2), DeviceState::Missing);
     // Nobody ever gives up: braid has no clock of its own for that, and the write waits.
     let (mut world, v) = pool(Profile::Raid1, 2);
     befalls(&mut world, 2, Trouble::Stuck { since: 0, until: 0, ends: Ends::Never });
     world.submit(0, v, WRITE, 0, BLOCK, Content::Unsaid);
     let begun = world.now();
     world.run_until(|w| w.outstanding() == 0 || w.now() > begun + 3600 * SECOND);
-    assert_eq!((world.outstanding(), state(&world, 2)), (1, DeviceState::Online));
+    assert_eq!((world.outstanding(), device_state(&world, 2)), (1, DeviceState::Online));
 }
 
 #[test]
@@ -175,11 +173,11 @@ fn a_pulled_device_loses_its_cache_and_is_found_again_by_an_opening() {
     assert_eq!(world.run(v, WRITE, 0, BLOCK), Ok(()), "in both caches");
     befalls(&mut world, 2, Trouble::Pulled { since: 0, until: SECOND });
     assert_eq!(world.run(v, WRITE, BLOCK, BLOCK), Ok(()));
-    assert_eq!(state(&world, 2), DeviceState::Missing);
+    assert_eq!(device_state(&world, 2), DeviceState::Missing);
     world.crash(Crash::Process);
     world.mend();
     world.open().expect("both are there");
-    assert_eq!(state(&world, 2), DeviceState::Suspect, "it is known to be stale");
+    assert_eq!(device_state(&world, 2), DeviceState::Suspect, "it is known to be stale");
     (0..8).for_each(|_| world.verify());
     assert!(world.wrong.is_empty(), "{:?}", world.wrong);
 }

@@ -2,11 +2,12 @@
 
 use braid_core::control::{Command, VolumeClass};
 use braid_core::request::{Event, Op, RequestError};
-use braid_core::scrub::State;
 use braid_core::units::{MIB, VolumeId};
 use braid_core::{ChunkType, Profile};
 use braid_sim::world::Shape;
 use braid_sim::{Crash, Model, World};
+
+use crate::common::{all_is_well, reopen, scrub};
 
 const KIND: [&str; 2] = ["crc32c", "xxh3"];
 const BLOCK: u64 = 4096;
@@ -17,24 +18,6 @@ fn pool(devices: usize, data: Profile, set: &[(&str, &str)]) -> (World, VolumeId
     let mut world = World::with_pool(1, &vec![shape; devices], data, metadata, set);
     let volume = world.volume("v", 1 << 36, VolumeClass::Auto);
     (world, volume)
-}
-
-/// Every byte of memory and of disks is as it should be.
-fn all_is_well(world: &mut World) {
-    world.run_until_quiet();
-    world.verify();
-    world.run_until_quiet();
-    world.check_quiet(true);
-    assert!(world.wrong.is_empty(), "{:?}", world.wrong);
-}
-
-/// A clean end, and on from what is on the disks.
-fn reopen(world: &mut World) {
-    world.control(Command::Close).unwrap();
-    world.run_until_quiet();
-    world.crash(Crash::Power);
-    world.open().unwrap();
-    world.run_until_quiet();
 }
 
 fn wrong_blocks(world: &World) -> Vec<u64> {
@@ -185,12 +168,6 @@ fn a_volume_without_checksums_is_not_looked_at() {
     }
     assert_eq!(wrong_blocks(&world), [0; 2]);
     assert!(!world.wrong.is_empty(), "the oracle sees what nobody else does");
-}
-
-fn scrub(world: &mut World) {
-    world.control(Command::ScrubStart).unwrap();
-    world.run_until(|w| w.engine().report().scrub.scrub.state == State::Finished);
-    world.run_until_quiet();
 }
 
 /// Without another copy to compare with, and without a read.

@@ -9,18 +9,11 @@ use braid_core::units::{BLOCK, MIB, VolumeId};
 use braid_sim::world::Shape;
 use braid_sim::{Crash, Model, World};
 
+use crate::common::all_is_well;
 use crate::scrub::{WRITE, fill, pool};
 
 fn resync(world: &World) -> ResyncReport {
     world.engine().report().resync
-}
-
-fn fine(world: &mut World) {
-    world.run_until_quiet();
-    world.verify();
-    world.run_until_quiet();
-    world.check_quiet(true);
-    assert!(world.wrong.is_empty(), "{:?}", world.wrong);
 }
 
 #[test]
@@ -34,7 +27,7 @@ fn first_writes_need_no_mark_and_overwrites_do_and_an_idle_pool_becomes_clean() 
     assert_eq!(resync(&world).dirty_regions, 1, "the same region");
     world.run(v, WRITE, 40 << 33, BLOCK).unwrap();
     assert_eq!(resync(&world).dirty_regions, 2);
-    fine(&mut world);
+    all_is_well(&mut world);
     assert_eq!(resync(&world), ResyncReport::default(), "after some seconds it is clean");
 }
 
@@ -75,7 +68,7 @@ fn a_clean_stop_leaves_nothing_to_do_and_a_crash_leaves_what_was_marked() {
     world.open().unwrap();
     assert_eq!(resync(&world).regions_left, 1);
     world.keep_dispatched = true;
-    fine(&mut world);
+    all_is_well(&mut world);
     // Region 1 and no other: 4 MiB of each copy.
     let read: u64 = world.dispatched.iter().filter(|d| d.op == DeviceOp::Read).map(|d| d.len).sum();
     assert!(read >= 2 * REGION, "{read}");
@@ -123,7 +116,7 @@ fn after_a_crash_copies_are_equal_and_every_read_says_the_same() {
             world.crash(Crash::Process);
             world.open().unwrap();
         }
-        fine(&mut world);
+        all_is_well(&mut world);
         assert_eq!(world.unequal(), [], "seed {seed}");
     }
     assert!(differed > 100, "only {differed} blocks ever differed");
@@ -145,11 +138,11 @@ fn few_marks_are_enough_and_many_wait_for_a_checkpoint() {
             assert!(dirty <= 64 + 32, "{dirty} in round {round}");
         }
     }
-    fine(&mut world);
+    all_is_well(&mut world);
     assert_eq!(resync(&world).dirty_regions, 0);
     world.crash(Crash::Power);
     world.open().unwrap();
-    fine(&mut world);
+    all_is_well(&mut world);
 }
 
 /// Device commands for a load that writes over what is there, with intent and without.

@@ -3,6 +3,7 @@
 mod apart;
 mod background;
 mod checkers;
+mod common;
 mod crash;
 mod damage;
 mod faults;

@@ -5,27 +5,16 @@ use braid_core::request::Op;
 use braid_core::units::{DeviceId, MIB, VolumeId};
 use braid_core::{DeviceState, Profile};
 use braid_sim::fault::{Fault, Trouble};
-use braid_sim::world::Shape;
-use braid_sim::{Crash, Model, World};
+use braid_sim::{Crash, World};
+
+use crate::common::{all_answered_well, shape};
 
 const WRITE: Op = Op::Write { fua: false };
-
-fn shape(mib: u64) -> Shape {
-    Shape { size: mib * MIB, model: Model::shipped("sata-ssd").unwrap(), class: "ssd" }
-}
 
 fn pool(devices: usize, profile: Profile) -> (World, VolumeId) {
     let mut world = World::with_pool(1, &vec![shape(64); devices], profile, profile.system(), &[]);
     let volume = world.volume("v", 512 * MIB, VolumeClass::Auto);
     (world, volume)
-}
-
-fn fine(world: &mut World) {
-    world.verify();
-    world.run_until_quiet();
-    world.check_quiet(true);
-    assert!(world.wrong.is_empty(), "{:?}", world.wrong);
-    assert!(world.answers.drain(..).all(|a| a.result.is_ok()));
 }
 
 /// Adds a disk and waits for the answer.
@@ -55,7 +44,7 @@ fn a_device_that_joins_gives_room_at_once_and_after_a_restart() {
         world.open().unwrap();
         assert!(world.engine().pool().devices().all(|d| d.state == DeviceState::Online));
         assert!(world.engine().pool().device(DeviceId(4)).unwrap().allocated() > 100 * MIB);
-        fine(&mut world);
+        all_answered_well(&mut world);
     }
 }
 
@@ -88,7 +77,7 @@ fn a_crash_on_the_way_in_leaves_a_member_or_a_stranger() {
         world.crash(Crash::Power);
         world.open().unwrap();
         assert!(world.engine().pool().devices().all(|d| d.state == DeviceState::Online));
-        fine(&mut world);
+        all_answered_well(&mut world);
         if is_answered {
             break;
         }
@@ -107,5 +96,5 @@ fn a_device_that_cannot_be_written_is_no_member() {
     world.faults.0.clear();
     assert_eq!(add(&mut world, 100), Some(DeviceId(4)));
     world.run(v, WRITE, 0, MIB).unwrap();
-    fine(&mut world);
+    all_answered_well(&mut world);
 }

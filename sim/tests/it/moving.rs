@@ -9,13 +9,11 @@ use braid_core::{ChunkType, Profile};
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::swarm::{self, Scenario};
 use braid_sim::world::Shape;
-use braid_sim::{Crash, Model, World};
+use braid_sim::{Crash, World};
+
+use crate::common::{all_answered_well, shape};
 
 const WRITE: Op = Op::Write { fua: false };
-
-fn shape(mib: u64) -> Shape {
-    Shape { size: mib * MIB, model: Model::shipped("sata-ssd").unwrap(), class: "ssd" }
-}
 
 /// A pool with 24 MiB of content, flushed.
 fn pool(devices: usize, profile: Profile) -> (World, VolumeId) {
@@ -28,14 +26,6 @@ fn pool(devices: usize, profile: Profile) -> (World, VolumeId) {
     world.run(v, WRITE, 100 * MIB + 4096, 8192).unwrap();
     world.run(v, Op::Flush, 0, 0).unwrap();
     (world, v)
-}
-
-fn fine(world: &mut World) {
-    world.verify();
-    world.run_until_quiet();
-    world.check_quiet(true);
-    assert!(world.wrong.is_empty(), "{:?}", world.wrong);
-    assert!(world.answers.drain(..).all(|a| a.result.is_ok()));
 }
 
 fn state(world: &World) -> Option<State> {
@@ -76,16 +66,16 @@ fn a_member_leaves_with_everything_that_was_on_it_elsewhere() {
         assert!(world.events.iter().any(removed), "device {device}");
         world.run_until_quiet();
         assert_eq!(world.superblocks().len(), 2, "device {device} still says that it is a member");
-        fine(&mut world);
+        all_answered_well(&mut world);
         world.crash(Crash::Power);
         world.open().unwrap();
         assert_eq!(members(&world).len(), 2);
-        fine(&mut world);
+        all_answered_well(&mut world);
         // Its id is not used again.
         let tag = world.add_disk(&shape(96));
         world.run_until(|w| w.done.iter().any(|(of, _)| *of == tag));
         assert_eq!(members(&world).last(), Some(&4));
-        fine(&mut world);
+        all_answered_well(&mut world);
     }
 }
 
@@ -99,7 +89,7 @@ fn what_does_not_fit_is_refused_with_the_numbers() {
     assert_eq!(why.kind, ErrorKind::Refused);
     assert_eq!(world.control(remove(9)).unwrap_err().kind, ErrorKind::NotFound);
     assert_eq!(state(&world), None);
-    fine(&mut world);
+    all_answered_well(&mut world);
 }
 
 /// At every so many events of a removal, and again when it goes on: of a member with content, and of one with the log.
@@ -136,7 +126,7 @@ fn cut_after(steps: u64, is_log: bool) -> bool {
     world.run_until(|w| state(w) != Some(State::Running));
     world.done.clear();
     world.answers.clear();
-    fine(&mut world);
+    all_answered_well(&mut world);
     is_over
 }
 
@@ -152,12 +142,12 @@ fn a_balance_changes_the_profile_of_everything_and_of_what_comes() {
     assert!(report.chunks.iter().all(|c| c.profile == Profile::Raid1), "{:?}", report.chunks);
     let job = report.job.unwrap().job;
     assert!(job.done >= 24 * MIB && job.done == job.total && job.lost == 0, "{job:?}");
-    fine(&mut world);
+    all_answered_well(&mut world);
     // And now it survives.
     let since = world.now();
     world.faults.0.push(Fault { device: 1, trouble: Trouble::Absent { since } });
     world.run(v, WRITE, 0, 8 * MIB).unwrap();
-    fine(&mut world);
+    all_answered_well(&mut world);
 }
 
 #[test]
@@ -171,7 +161,7 @@ fn filters_choose_and_soft_leaves_alone() {
     world.control(Command::Balance { data: Some(Choice::default()), metadata: None }).unwrap();
     world.run_until(|w| state(w) != Some(State::Running));
     assert!(world.chunks(ChunkType::Data).iter().all(|c| !before.contains(c)), "all are new");
-    fine(&mut world);
+    all_answered_well(&mut world);
 }
 
 #[test]
@@ -195,13 +185,13 @@ fn pause_resume_and_cancel_over_restarts() {
     assert_eq!((state(&world), members(&world)), (Some(State::Canceled), vec![1, 2, 3]));
     // It takes chunks again.
     world.run(v, WRITE, 150 * MIB, 60 * MIB).unwrap();
-    fine(&mut world);
+    all_answered_well(&mut world);
     world.run(v, Op::Discard, 150 * MIB, 60 * MIB).unwrap();
     world.run_until_quiet();
     world.control(remove(leaver)).unwrap();
     world.run_until(|w| state(w) != Some(State::Running));
     assert_eq!(members(&world), stays);
-    fine(&mut world);
+    all_answered_well(&mut world);
 }
 
 /// Units on their way for a job that was canceled are left alone by the next one: two moves of one unit would not both hear
@@ -238,7 +228,7 @@ fn a_missing_member_is_removed_and_all_has_two_copies_again() {
     world.run_until(|w| state(w) != Some(State::Running));
     assert_eq!((state(&world), members(&world)), (Some(State::Finished), vec![1, 2]));
     assert!(world.unequal().is_empty());
-    fine(&mut world);
+    all_answered_well(&mut world);
     // Either of the two can be missed now.
     world.crash(Crash::Process);
     world.faults.0.clear();
@@ -267,7 +257,7 @@ fn what_cannot_be_read_stays_and_is_told() {
     world.control(remove(device.0)).unwrap();
     world.run_until(|w| state(w) != Some(State::Running));
     assert_eq!(members(&world).len(), 2);
-    fine(&mut world);
+    all_answered_well(&mut world);
 }
 
 /// One more member, as big as another one.
@@ -311,11 +301,11 @@ fn a_member_is_replaced_column_by_column() {
             world.engine().pool().chunks().filter(|c| c.kind == ChunkType::Data).map(|c| c.id).collect();
         assert_eq!(after, before, "no chunk was written anew");
         assert!(world.unequal().is_empty());
-        fine(&mut world);
+        all_answered_well(&mut world);
         world.crash(Crash::Power);
         world.faults.0.clear();
         world.open().unwrap();
-        fine(&mut world);
+        all_answered_well(&mut world);
         // The other one can be missed now.
         let since = world.now();
         world.faults.0.push(Fault { device: 3 - device, trouble: Trouble::Absent { since } });
@@ -349,7 +339,7 @@ fn power_cuts_while_columns_go_lose_nothing() {
             world.run_until(|w| state(w) != Some(State::Running));
             world.done.clear();
             world.answers.clear();
-            fine(&mut world);
+            all_answered_well(&mut world);
             if is_over {
                 assert!(!members(&world).contains(&old), "{profile:?}");
                 break;
@@ -376,7 +366,7 @@ fn what_cannot_be_read_keeps_its_column() {
     world.control(replace(device.0, by)).unwrap();
     world.run_until(|w| state(w) != Some(State::Running));
     assert!(!members(&world).contains(&device.0));
-    fine(&mut world);
+    all_answered_well(&mut world);
 }
 
 /// While columns go, and back again: what was on its way is not counted as there, and copies are alike in the end.
@@ -400,11 +390,11 @@ fn who_goes_and_comes_back_while_columns_go_is_no_worse_for_it() {
             }
             world.run_until(|w| state(w) != Some(State::Running));
             world.run_until_quiet();
-            fine(&mut world);
+            all_answered_well(&mut world);
             assert_eq!(world.unequal(), [], "device {who} after {steps} steps");
             world.crash(Crash::Power);
             world.open().unwrap();
-            fine(&mut world);
+            all_answered_well(&mut world);
         }
     }
 }
@@ -432,11 +422,11 @@ fn a_full_pool_replaces_a_member_by_one_of_its_size() {
             world.run_until(|w| state(w) != Some(State::Running));
             assert_eq!(state(&world), Some(State::Finished), "{profile:?}, gone: {is_gone}");
             world.answers.clear();
-            fine(&mut world);
+            all_answered_well(&mut world);
             world.crash(Crash::Power);
             world.open().unwrap();
             assert_eq!(members(&world).len(), devices);
-            fine(&mut world);
+            all_answered_well(&mut world);
             // Every copy is as good as any other.
             let others = if profile == Profile::Raid10 { 2..3 } else { 2..devices as u32 + 1 };
             for device in others {

@@ -10,6 +10,8 @@ use braid_sim::fault::{Fault, Trouble};
 use braid_sim::world::Shape;
 use braid_sim::{Crash, World};
 
+use crate::common::{all_answered_well, device_state};
+
 const WRITE: Op = Op::Write { fua: false };
 
 fn shape(mib: u64, class: &'static str) -> Shape {
@@ -28,18 +30,6 @@ fn absent(world: &mut World, device: u32) {
     world.faults.0.push(Fault { device, trouble: Trouble::Absent { since } });
 }
 
-fn fine(world: &mut World) {
-    world.verify();
-    world.run_until_quiet();
-    world.check_quiet(true);
-    assert!(world.wrong.is_empty(), "{:?}", world.wrong);
-    assert!(world.answers.drain(..).all(|a| a.result.is_ok()));
-}
-
-fn state(world: &World, device: u32) -> DeviceState {
-    world.engine().pool().device(DeviceId(device)).unwrap().state
-}
-
 #[test]
 fn a_hole_reads_zeros_and_says_so() {
     let (mut world, v) = pool(1, Profile::Single);
@@ -50,7 +40,7 @@ fn a_hole_reads_zeros_and_says_so() {
         let answer = world.answers.iter().find(|a| a.tag == tag).unwrap();
         assert_eq!((answer.result, answer.hole), (Ok(()), hole), "{offset}");
     }
-    fine(&mut world);
+    all_answered_well(&mut world);
 }
 
 #[test]
@@ -62,15 +52,15 @@ fn raid1_goes_on_without_a_device_and_never_reads_what_it_missed() {
     for i in 0..16 {
         world.run(v, Op::Read, i * 64 * KIB, 64 * KIB).unwrap();
     }
-    assert_eq!(state(&world, 2), DeviceState::Missing, "nothing was written without it yet");
+    assert_eq!(device_state(&world, 2), DeviceState::Missing, "nothing was written without it yet");
     world.run(v, WRITE, 0, 64 * KIB).unwrap();
-    assert_eq!(state(&world, 2), DeviceState::Missing);
+    assert_eq!(device_state(&world, 2), DeviceState::Missing);
     world.crash(Crash::Power);
     world.faults.0.clear();
     world.open().unwrap();
-    assert_eq!(state(&world, 2), DeviceState::Suspect, "it came back, and is known to be behind");
-    fine(&mut world);
-    assert_eq!(state(&world, 2), DeviceState::Online);
+    assert_eq!(device_state(&world, 2), DeviceState::Suspect, "it came back, and is known to be behind");
+    all_answered_well(&mut world);
+    assert_eq!(device_state(&world, 2), DeviceState::Online);
 }
 
 #[test]
@@ -108,10 +98,10 @@ fn a_latent_error_is_read_around_on_a_mirror() {
         };
         world.faults.0.push(Fault { device, trouble });
         world.run(v, Op::Read, 0, MIB).unwrap();
-        assert_eq!(state(&world, device), DeviceState::Online, "a read error is no reason to give it up");
+        assert_eq!(device_state(&world, device), DeviceState::Online, "a read error is no reason to give it up");
     }
     assert!(world.engine().report().counters.retries > 0);
-    fine(&mut world);
+    all_answered_well(&mut world);
 }
 
 #[test]
@@ -154,7 +144,7 @@ fn space_given_up_as_data_can_become_metadata() {
     world.run_until_answered();
     assert_eq!(world.answers.iter().find(|a| a.tag == tag).unwrap().result, Ok(()));
     world.answers.clear();
-    fine(&mut world);
+    all_answered_well(&mut world);
 }
 
 #[test]
@@ -183,7 +173,7 @@ fn metadata_goes_to_the_fast_disk_and_spills_when_it_is_full() {
     world.open().unwrap();
     assert_eq!(world.engine().report().spilled, report.spilled, "the mark survives");
     world.answers.clear();
-    fine(&mut world);
+    all_answered_well(&mut world);
 }
 
 #[test]
@@ -237,7 +227,7 @@ fn neighbours_of_a_batch_travel_together() {
             }
         }
         world.answers.clear();
-        fine(&mut world);
+        all_answered_well(&mut world);
     }
 }
 
@@ -285,7 +275,7 @@ fn what_was_flushed_or_forced_survives_a_power_cut_and_what_was_answered_a_dead_
             world.crash(crash);
             world.open().unwrap();
             world.answers.clear();
-            fine(&mut world);
+            all_answered_well(&mut world);
         }
     }
 }
@@ -337,7 +327,7 @@ fn the_log_wraps_and_the_maps_outgrow_their_first_chunk() {
     assert!(world.answers.drain(..).all(|a| a.result.is_ok()));
     world.crash(Crash::Power);
     world.open().unwrap();
-    fine(&mut world);
+    all_answered_well(&mut world);
 }
 
 #[test]
@@ -358,7 +348,7 @@ fn a_pool_opens_without_a_device_that_it_can_spare() {
         world.faults.0.clear();
         world.open().unwrap();
         world.answers.clear();
-        fine(&mut world);
+        all_answered_well(&mut world);
     }
 }
 
@@ -385,7 +375,7 @@ fn destroying_a_volume_that_is_in_use_returns_its_space() {
         assert_eq!(world.run(v, Op::Read, 0, 4 * KIB), Err(RequestError::NoVolume));
     }
     world.answers.clear();
-    fine(&mut world);
+    all_answered_well(&mut world);
 }
 
 /// Blocks of 4 KiB from `at` on that a device cannot read, or write.
@@ -437,7 +427,7 @@ fn a_bad_block_is_its_own_trouble_and_not_that_of_reads_that_travelled_with_it()
             assert_eq!((second.io.chosen, second.io.read_errors), (1, 0), "only the bad block");
         }
         world.faults.0.clear();
-        fine(&mut world);
+        all_answered_well(&mut world);
     }
 }
 
@@ -447,15 +437,15 @@ fn a_bad_block_is_its_own_trouble_and_not_that_of_writes_that_travelled_with_it(
     bad(&mut world, 1, WRITE, at + 5 * 4 * KIB, 1, u64::MAX);
     assert_eq!(sixteen(&mut world, v, WRITE), [5]);
     world.faults.0.clear();
-    fine(&mut world);
+    all_answered_well(&mut world);
     // On a mirror the member missed that one write, and is behind there.
     for (left, after) in [(1, DeviceState::Online), (2, DeviceState::Suspect)] {
         let (mut world, v, at) = written(2, Profile::Raid1);
         bad(&mut world, 1, WRITE, at + 5 * 4 * KIB, 1, left);
         assert!(sixteen(&mut world, v, WRITE).is_empty(), "the other copy took them all");
-        assert_eq!((state(&world, 1), state(&world, 2)), (after, DeviceState::Online));
+        assert_eq!((device_state(&world, 1), device_state(&world, 2)), (after, DeviceState::Online));
         assert_eq!(world.engine().report().devices[1].io.write_errors, 0);
-        fine(&mut world);
+        all_answered_well(&mut world);
     }
 }
 
@@ -465,14 +455,14 @@ fn copies_that_are_bad_in_different_places_make_one_good_read() {
     bad(&mut world, 1, Op::Read, at + 3 * 4 * KIB, 1, u64::MAX);
     bad(&mut world, 2, Op::Read, at + 9 * 4 * KIB, 1, u64::MAX);
     world.run(v, Op::Read, 0, 64 * KIB).unwrap();
-    fine(&mut world);
+    all_answered_well(&mut world);
     // The same block on both: lost, and that is found out without asking for every block.
     bad(&mut world, 2, Op::Read, at + 3 * 4 * KIB, 1, u64::MAX);
     world.dispatched.clear();
     assert_eq!(world.run(v, Op::Read, 0, 64 * KIB), Err(RequestError::Io));
     assert!(world.dispatched.len() < 25, "{:?}", world.dispatched);
     assert_eq!(world.run(v, Op::Read, 16 * KIB, 48 * KIB), Ok(()));
-    assert_eq!((state(&world, 1), state(&world, 2)), (DeviceState::Online, DeviceState::Online));
+    assert_eq!((device_state(&world, 1), device_state(&world, 2)), (DeviceState::Online, DeviceState::Online));
 }
 
 #[test]
@@ -488,5 +478,5 @@ fn what_no_copy_can_read_costs_few_failing_commands() {
     assert_eq!(world.run(v, Op::Read, 0, 4 * MIB), Err(RequestError::Io));
     assert!(world.dispatched.len() <= 50, "{} commands", world.dispatched.len());
     world.faults.0.clear();
-    fine(&mut world);
+    all_answered_well(&mut world);
 }

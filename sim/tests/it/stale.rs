@@ -7,6 +7,7 @@ use braid_core::{DeviceState, Profile};
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::{Crash, World};
 
+use crate::common::all_is_well;
 use crate::scrub::{WRITE, fill, pool};
 
 const TWO: DeviceId = DeviceId(2);
@@ -25,11 +26,7 @@ fn befalls(world: &mut World, trouble: Trouble) {
 }
 
 fn fine(world: &mut World) {
-    world.run_until_quiet();
-    world.verify();
-    world.run_until_quiet();
-    world.check_quiet(true);
-    assert!(world.wrong.is_empty(), "{:?}", world.wrong);
+    all_is_well(world);
     assert_eq!(world.unequal(), []);
 }
 
