@@ -175,13 +175,14 @@ status: device 3 (sdqd) stopped answering
 action: look at its cable
  shape: data raid1@hdd   meta raid1c3   mode tiers   read-policy latency
  space: 1.21TiB of data and 500GiB of metadata writable, 120 chunks, 2 volumes
+  sums: crc32c, 12MiB of at most 64MiB in memory
  spill: 1GiB of metadata chunks stand on a tier that is not preferred (1 times since open)
   scan: none requested
 
-ID  NAME     CLASS  STATE      SIZE   ALLOC  READ  WRITE  SLOW  NOTE
- 1  nvme9n1  ssd    ONLINE   932GiB  101GiB     0      0     0  -
- 2  sdqb     hdd    ONLINE   932GiB  101GiB     0      0     0  -
- 3  sdqd     hdd    FAULTED  932GiB  101GiB    12      0     0  was /dev/disk/by-id/ata-X?Y
+ID  NAME     CLASS  STATE      SIZE   ALLOC  READ  WRITE  CKSUM  SLOW  NOTE
+ 1  nvme9n1  ssd    ONLINE   932GiB  101GiB     0      0      0     0  -
+ 2  sdqb     hdd    ONLINE   932GiB  101GiB     0      0      0     0  -
+ 3  sdqd     hdd    FAULTED  932GiB  101GiB    12      0      0     0  was /dev/disk/by-id/ata-X?Y
 
 errors: 12, no data lost
 "

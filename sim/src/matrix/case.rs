@@ -87,10 +87,10 @@ pub fn profiles() -> impl Iterator<Item = Profile> {
 
 /// Members of a pool of this profile: as few as it needs, and two where records need that.
 pub(super) fn members(profile: Profile) -> u32 {
-    match profile {
-        Profile::Dup => 1,
-        Profile::Raid10 => 4,
-        other => (other.facts().copies as u32).max(2),
+    let facts = profile.facts();
+    match facts.dev_stripes > 1 {
+        true => 1,
+        false => (facts.copies * facts.sub_stripes).max(2) as u32,
     }
 }
 
