@@ -114,5 +114,5 @@ fn properties_of_pools_devices_and_volumes() {
     assert_eq!(get(device(1), "allocation_hint").value, "DATA_ONLY");
     world.set(set(volume(), &[("class", "metadata")])).unwrap();
     assert_eq!(world.volume_list(ListVolumes::default()).unwrap()[0].class, "metadata");
-    assert_eq!(world.get(GetProperties { target: volume(), names: vec![] }).unwrap().len(), 3);
+    assert_eq!(world.get(GetProperties { target: volume(), names: vec![] }).unwrap().len(), 4);
 }
