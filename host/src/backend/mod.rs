@@ -216,7 +216,7 @@ pub enum Fault {
     ReadError,
     /// Writes, flushes and zeroing fail with [`IoError::Media`].
     WriteError,
-    /// Each command starts that much later.
+    /// Each command starts that much later, or when the fault is lifted.
     DelayMs(u32),
 }
 

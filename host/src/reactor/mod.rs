@@ -91,6 +91,9 @@ pub enum Event {
 /// A pump whose disks answer at once may go so many rounds without a look at its sockets.
 const ROUNDS_WITHOUT_LOOK: u32 = 8;
 
+/// While a fault holds commands back, it is looked at so often.
+const FAULT_LOOK: Duration = Duration::from_millis(20);
+
 const SLEEPING: u8 = 1;
 const WOKEN: u8 = 2;
 const DONE: u8 = 4;
@@ -448,7 +451,9 @@ impl Reactor {
                 Some(Duration::ZERO)
             } else {
                 let now = Instant::now();
-                let held = self.delayed.iter().map(|(due, _)| *due).chain(self.next_paced());
+                // Nobody says when a fault is lifted.
+                let delayed = self.delayed.iter().map(|(due, _)| (*due).min(now + FAULT_LOOK));
+                let held = delayed.chain(self.next_paced());
                 let until = held.chain(deadline).min();
                 let left = until.map(|until| until.saturating_duration_since(now));
                 if looked && deadline.is_some_and(|deadline| deadline <= now) {
@@ -520,7 +525,13 @@ impl Reactor {
             return;
         }
         let now = Instant::now();
-        while let Some(index) = self.delayed.iter().position(|(due, _)| *due <= now) {
+        let is_lifted = |job: &Job| {
+            let member = self.disks.get(job.disk as usize).and_then(Option::as_ref);
+            member.is_some_and(|member| member.disk.fault().get() == Fault::None)
+        };
+        let lifted: Vec<u64> =
+            self.delayed.iter().filter(|(_, job)| is_lifted(job)).map(|(_, job)| job.token).collect();
+        while let Some(index) = self.delayed.iter().position(|(due, job)| *due <= now || lifted.contains(&job.token)) {
             let (_, job) = self.delayed.remove(index);
             self.start(job);
         }
