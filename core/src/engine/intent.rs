@@ -282,7 +282,8 @@ impl Engine {
 
     /// When an idle pool wants to become clean.
     pub(super) fn clean_deadline(&self) -> Option<Instant> {
-        let is_busy = self.commit.is_writing_pages() || self.sums.is_awaited();
+        // The checkpoint that comes will do it: until it begins nobody is to be woken, again and again.
+        let is_busy = self.commit.is_writing_pages() || self.commit.is_leaving() || self.sums.is_awaited();
         let is_wanted = !self.commit.is_closed() && !is_busy && self.cleanable() > 0;
         is_wanted.then(|| self.intent.last + CLEAN_NS)
     }

@@ -221,6 +221,11 @@ impl Commit {
         departing.is_some_and(|departing| departing.ring.is_some())
     }
 
+    /// A checkpoint that leaves system chunks is due, and waits at most for a group of the log.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaves.is_some()
+    }
+
     /// Pages are being written at this moment.
     pub(super) fn is_writing_pages(&self) -> bool {
         self.checkpoint.is_some()
