@@ -210,14 +210,16 @@ impl Engine {
         }
         let (id, bytes, spilled) = (chunk.id, chunk.length, chunk.spilled);
         let record = Record::ChunkAdd(Box::new(chunk));
-        self.journal.append(&record);
-        self.pool.apply(record).expect("a planned chunk fits");
+        self.pool.apply(record.clone()).expect("a planned chunk fits");
         if kind != ChunkType::System && !self.reserve_sums(id) {
-            // A chunk whose sums have no place is of no use.
-            self.journal.append(&Record::ChunkRemove(id));
+            // A chunk whose sums have no place is of no use, and leaves no trace: who finds no room asks often.
             self.pool.apply(Record::ChunkRemove(id)).expect("it was just added");
+            if self.pool.next_chunk == id.0 + 1 {
+                self.pool.next_chunk = id.0;
+            }
             return None;
         }
+        self.journal.append(&record);
         self.outputs.push_back(Output::Event(Event::ChunkAllocated { chunk: id, kind, bytes }));
         if spilled {
             self.counters.spills += 1;

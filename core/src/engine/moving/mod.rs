@@ -235,9 +235,19 @@ impl Engine {
         }
     }
 
+    /// What has to change before a unit that found no place may find one.
+    fn moment(&self) -> (Lsn, Lsn, usize) {
+        (self.journal.stable(), self.journal.appended(), self.ios.len())
+    }
+
+    /// A unit found no place, and nothing happened since.
+    fn is_starved_still(&self) -> bool {
+        self.moving.starved == Some(self.moment())
+    }
+
     /// A unit found no place: the job waits if room is about to come free, and else is paused.
     fn wait_for_room(&mut self) -> Turn {
-        let moment = (self.journal.stable(), self.journal.appended(), self.ios.len());
+        let moment = self.moment();
         let is_hopeful = self.moving.moves.len() > 0
             || self.commit.is_checkpointing()
             || self.space.is_waiting()

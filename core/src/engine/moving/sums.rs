@@ -48,9 +48,13 @@ impl Engine {
             // It is being written for the first time, and goes with the next pass.
             return Some(Begun::Elsewhere);
         }
+        if self.is_starved_still() {
+            return Some(Begun::NoRoom);
+        }
         let Some((chunk, unit)) = self.find_good_place(volume, at, ChunkType::Metadata, false) else {
             return Some(Begun::NoRoom);
         };
+        self.moving.starved = None;
         if let Some(v) = self.pool.volume_mut(volume) {
             v.map.set(at, Entry::new(chunk, unit, 0));
         }

@@ -95,8 +95,7 @@ impl Engine {
         {
             return Begun::Elsewhere;
         }
-        let moment = (self.journal.stable(), self.journal.appended(), self.ios.len());
-        if self.moving.starved == Some(moment) {
+        if self.is_starved_still() {
             return Begun::NoRoom;
         }
         let Some(kind) = self.pool.chunk(chunk).map(|c| c.kind) else { return Begun::Elsewhere };
