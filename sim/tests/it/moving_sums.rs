@@ -49,6 +49,18 @@ fn change(world: &mut World, v: VolumeId) {
     }
 }
 
+/// Every place has a block of which all copies are changed in the same way: only its checksum knows.
+fn lose(world: &mut World, v: VolumeId) {
+    for i in 0..CHANGED {
+        let at = i * 5 * MIB + (i + 25) % 50 * BLOCK;
+        for (device, place) in world.places(v, at) {
+            world.disks[device.index() - 1].corrupt(place + i * 7, 1);
+        }
+        assert!(world.run(v, Op::Read, at, BLOCK).is_err(), "block {at} has no checksum");
+        world.run(v, WRITE, at, BLOCK).unwrap();
+    }
+}
+
 /// One copy of each page is.
 fn change_pages(world: &mut World) -> usize {
     let map = &world.engine().pool().volume(SUMS).unwrap().map;
@@ -104,6 +116,7 @@ fn is_well_and_watched(world: &mut World, v: VolumeId) {
     }
     let told = world.events.iter().find(|e| matches!(e, Event::SumsLost { .. } | Event::BlocksLost { .. }));
     assert!(told.is_none(), "{told:?}");
+    lose(world, v);
     scrub(world);
     assert_eq!((world.unequal(), world.unequal_pages()), (vec![], vec![]));
     let before = wrong_blocks(world);
@@ -163,6 +176,26 @@ fn a_balance_sums_what_it_writes() {
         let is_old = |c: &braid_core::chunk::Chunk| c.kind != ChunkType::System && c.profile == from;
         assert!(!world.engine().pool().chunks().any(is_old));
         is_well_and_watched(&mut world, v);
+    }
+}
+
+/// Pages go home while their columns go elsewhere: both places get them.
+#[test]
+fn pages_written_meanwhile_are_in_the_new_column_too() {
+    for steps in (0..60).map(|i| i * 40) {
+        let (mut world, v) = pool(2, Profile::Raid1, "crc32c");
+        let by = DeviceId(join(&mut world));
+        world.command(Command::ReplaceDevice { device: DeviceId(1), by });
+        (0..steps).for_each(|_| _ = world.step());
+        for i in 0..4 {
+            world.run(v, WRITE, i * 35 * MIB, BLOCK).unwrap();
+        }
+        world.command(Command::Checkpoint);
+        finished(&mut world);
+        assert_eq!(world.unequal_pages(), [], "after {steps} steps");
+        if steps % 400 == 0 {
+            is_well_and_watched(&mut world, v);
+        }
     }
 }
 
