@@ -32,7 +32,7 @@ use core::fmt;
 
 pub use holes::{FIRST_USABLE, Hole, holes};
 pub(crate) use index::Index;
-pub use writable::writable;
+pub use writable::{Sums, writable};
 
 use crate::ChunkType;
 use crate::profile::Profile;

@@ -165,6 +165,11 @@ impl Job {
         self.devs_max
     }
 
+    /// Content that counts as metadata has its sums beside it.
+    pub(super) fn holds_its_sums(&self) -> bool {
+        matches!(self.kind, Kind::Metadata | Kind::System)
+    }
+
     /// Whether a choice looks at every candidate of the ranks it widened to.
     pub(super) fn looks_at_all(&self) -> bool {
         rank::forgets_ranks(self.rules.mode)

@@ -3,7 +3,8 @@
 
 use super::writable::writable_in_coarse_steps;
 use super::*;
-use crate::units::{KIB, STRIP, TIB, round_down};
+use crate::sums::Checksum;
+use crate::units::{KIB, STRIP, TIB, UNIT, round_down};
 use std::format;
 use std::string::String;
 use std::vec;
@@ -444,6 +445,46 @@ fn allocate_all(rules: &Rules, profile: Profile, mut disks: Vec<Disk>) -> u64 {
     sum
 }
 
+const NO_SUMS: Sums = Sums { checksum: Checksum::None, profile: Profile::Raid1, free: 0 };
+
+/// The same where every chunk needs room for its sums in metadata, as the engine opens them: content first, then what
+/// its sums need.
+fn allocate_all_with_sums(rules: &Rules, profile: Profile, mut disks: Vec<Disk>, sums: Sums) -> u64 {
+    let units = |length: u64| (length / UNIT).div_ceil(u64::from(sums.checksum.units_per_page())).div_ceil(16) * UNIT;
+    let (mut sum, mut free) = (0, sums.free);
+    while let Ok(of_data) = plan(rules, profile, Kind::Data, &members(&disks)) {
+        apply(&mut disks, &of_data);
+        while free < units(of_data.length) {
+            let Ok(more) = plan(rules, sums.profile, Kind::Metadata, &members(&disks)) else { return sum };
+            apply(&mut disks, &more);
+            free += more.length - units(more.length).min(more.length);
+        }
+        free -= units(of_data.length);
+        sum += of_data.length;
+    }
+    sum
+}
+
+#[test]
+fn writable_leaves_room_for_sums() {
+    for (seed, free) in (1..150).zip([0, UNIT, 8 * MIB].into_iter().cycle()) {
+        let disks = some_pool(&mut (seed << 20), &[64 * MIB, 300 * MIB, 2 * GIB]);
+        for mode in [Mode::Stock, Mode::SsdMetadata, Mode::Tiers { strict: false }, Mode::Tiers { strict: true }] {
+            let rules = Rules { mode, ..Rules::default() };
+            for (checksum, of_metadata) in [(Checksum::Crc32c, Profile::Raid1), (Checksum::Xxh3, Profile::Dup)] {
+                let sums = Sums { checksum, profile: of_metadata, free };
+                for profile in Profile::ALL {
+                    let exact = allocate_all_with_sums(&rules, profile, disks.clone(), sums);
+                    let ours = writable(&rules, profile, Kind::Data, &members(&disks), &sums);
+                    assert_eq!(ours, exact, "seed {seed}, {mode:?}, {profile:?}, {checksum:?}");
+                    let coarse = writable_in_coarse_steps(&rules, profile, &members(&disks), &sums, 4);
+                    assert!(coarse <= exact, "seed {seed}, {profile:?}, {checksum:?}: {coarse} > {exact}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn writable_is_what_can_be_allocated() {
     let modes = [Mode::Stock, Mode::SsdMetadata, Mode::SsdMetadataV1, Mode::AllocationHint];
@@ -453,7 +494,7 @@ fn writable_is_what_can_be_allocated() {
             let rules = Rules { mode, ..Rules::default() };
             for profile in Profile::ALL {
                 let exact = allocate_all(&rules, profile, disks.clone());
-                let ours = writable(&rules, profile, Kind::Data, &members(&disks));
+                let ours = writable(&rules, profile, Kind::Data, &members(&disks), &NO_SUMS);
                 assert_eq!(ours, exact, "seed {seed}, {mode:?}, {profile:?}");
             }
         }
@@ -469,7 +510,7 @@ fn coarse_steps_do_not_over_promise() {
         for profile in Profile::ALL {
             let exact = allocate_all(&rules, profile, disks.clone());
             for times in [2, 5, 16] {
-                let ours = writable_in_coarse_steps(&rules, profile, &members(&disks), times);
+                let ours = writable_in_coarse_steps(&rules, profile, &members(&disks), &NO_SUMS, times);
                 assert!(ours <= exact, "seed {seed}, {times} times, {profile:?}: {ours} > {exact}");
             }
         }
@@ -493,12 +534,13 @@ fn ten_thousand_members() {
         })
         .collect();
     let raw: u64 = holes.iter().map(|h| h[0].len).sum();
+    let sums = Sums { checksum: Checksum::Crc32c, ..NO_SUMS };
     for (profile, copies) in
         [(Profile::Single, 1), (Profile::Raid1, 2), (Profile::Raid1c3, 3), (Profile::Raid0, 1), (Profile::Raid10, 2)]
     {
         let wide = plan(&Rules::default(), profile, Kind::Data, &members).unwrap();
         assert!(wide.columns.len() <= 506 && !wide.spilled);
-        let promised = writable(&Rules::default(), profile, Kind::Data, &members);
+        let promised = writable(&Rules::default(), profile, Kind::Data, &members, &sums);
         assert!(promised <= raw / copies && promised > raw / copies * 9 / 10, "{profile:?}: {promised} of {raw} raw");
     }
 }

@@ -14,6 +14,8 @@ use alloc::vec::Vec;
 use super::select::{Candidate, Job, Shortest};
 use super::{Hole, Kind, Member, Rules, holes};
 use crate::profile::Profile;
+use crate::sums::Checksum;
+use crate::units::{BLOCKS_PER_UNIT, UNIT};
 
 /// Columns taken before steps get coarser: 16 TiB of columns of 1 GiB.
 const UPDATES: u64 = 16 << 10;
@@ -22,48 +24,124 @@ const UPDATES_PER_MEMBER: u64 = 64;
 /// Candidates looked at before the run ends with what it has; about a second.
 const VISITS: usize = 8 << 20;
 
-/// Bytes of volume data that future chunks of this profile and kind could hold, if nothing else were allocated.
-pub fn writable(rules: &Rules, profile: Profile, kind: Kind, members: &[Member<'_>]) -> u64 {
+/// Bytes of volume data that future chunks of this profile and kind could hold, if nothing else were allocated but what
+/// their sums need.
+pub fn writable(rules: &Rules, profile: Profile, kind: Kind, members: &[Member<'_>], sums: &Sums) -> u64 {
     let job = Job::new(rules, profile, kind, members);
     let times = coarseness(&job, members);
-    run_coarsely(job, members, times)
+    run_coarsely(rules, job, members, sums, times)
+}
+
+/// What has to be kept beside content: every chunk comes with room for its sums. A chunk of metadata has it in itself;
+/// for the others there must be room in metadata, or a chunk more of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sums {
+    /// What the sums are.
+    pub checksum: Checksum,
+    /// Profile of new chunks of metadata.
+    pub profile: Profile,
+    /// Bytes free in the chunks of metadata that are there.
+    pub free: u64,
+}
+
+impl Sums {
+    /// Bytes kept for a chunk of so many bytes.
+    fn of(&self, length: u64) -> u64 {
+        u64::from(self.checksum.pages_for(length)).div_ceil(BLOCKS_PER_UNIT) * UNIT
+    }
+
+    /// Bytes for content in a chunk that holds its own.
+    fn beside_own(&self, length: u64) -> u64 {
+        length.saturating_sub(self.of(length))
+    }
 }
 
 /// Runs with all size limits so many times larger and takes off the margin; factor 1 is exact and needs none.
-fn run_coarsely(mut job: Job, members: &[Member<'_>], times: u64) -> u64 {
-    job.sizes = job.sizes.scaled(times);
+fn run_coarsely(rules: &Rules, mut job: Job, members: &[Member<'_>], sums: &Sums, times: u64) -> u64 {
+    let mut of_metadata = Job::new(rules, sums.profile, Kind::Metadata, members);
+    (job.sizes, of_metadata.sizes) = (job.sizes.scaled(times), of_metadata.sizes.scaled(times));
     let margin = if times > 1 { margin(&job, members) } else { 0 };
-    run(job, members).saturating_sub(margin)
+    run(&job, &of_metadata, Space::new(members), *sums).saturating_sub(margin)
 }
 
 /// Allocates to the end.
-fn run(job: Job, members: &[Member<'_>]) -> u64 {
-    let mut pool: Vec<Free> =
-        members.iter().map(|m| Free { allocated: m.allocated, holes: m.holes.to_vec() }).collect();
+fn run(job: &Job, of_metadata: &Job, mut space: Space<'_>, mut sums: Sums) -> u64 {
     let (mut sum, mut visits) = (0u64, 0);
     // Space only shrinks, so once a rung gives nothing it stays so: rungs need not be interleaved.
     for rung in job.rungs() {
-        let look = |index: usize, free: &Free| {
-            let member = Member { allocated: free.allocated, holes: &free.holes, ..members[index] };
-            job.candidate(index, &member, rung)
-        };
-        let mut queue: BTreeSet<Candidate> = pool.iter().enumerate().filter_map(|(i, free)| look(i, free)).collect();
+        let mut queue: BTreeSet<Candidate> = job.gather(&space.members(), rung).into_iter().collect();
         while let Some(chosen) = job.accept(job.select(queue.iter().copied())) {
             let stripe = job.stripe(&chosen, Shortest::OfAll);
-            sum = sum.saturating_add(stripe.saturating_mul(job.data_stripes(chosen.len())));
+            let length = stripe.saturating_mul(job.data_stripes(chosen.len()));
             for candidate in &chosen {
                 queue.remove(candidate);
-                let free = &mut pool[candidate.index];
-                free.take(candidate.offset, stripe.saturating_mul(job.columns_per_device()));
-                queue.extend(look(candidate.index, free));
+                space.take(candidate.index, candidate.offset, stripe.saturating_mul(job.columns_per_device()));
+                queue.extend(job.candidate(candidate.index, &space.member(candidate.index), rung));
             }
             visits += if job.looks_at_all() { queue.len() } else { chosen.len() };
+            if job.holds_its_sums() {
+                sum = sum.saturating_add(sums.beside_own(length));
+            } else {
+                while sums.free < sums.of(length) {
+                    let Some((taken, room)) = space.take_chunk(of_metadata) else { return sum };
+                    sums.free = sums.free.saturating_add(sums.beside_own(room));
+                    visits += space.len();
+                    queue.retain(|candidate| !taken.contains(&candidate.index));
+                    queue.extend(taken.into_iter().filter_map(|i| job.candidate(i, &space.member(i), rung)));
+                }
+                sums.free -= sums.of(length);
+                sum = sum.saturating_add(length);
+            }
             if visits > VISITS {
                 return sum;
             }
         }
     }
     sum
+}
+
+/// What is free on all members.
+struct Space<'a> {
+    members: &'a [Member<'a>],
+    free: Vec<Free>,
+}
+
+impl<'a> Space<'a> {
+    fn new(members: &'a [Member<'a>]) -> Space<'a> {
+        let free = members.iter().map(|m| Free { allocated: m.allocated, holes: m.holes.to_vec() }).collect();
+        Space { members, free }
+    }
+
+    fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    fn member(&self, index: usize) -> Member<'_> {
+        let free = &self.free[index];
+        Member { allocated: free.allocated, holes: &free.holes, ..self.members[index] }
+    }
+
+    fn members(&self) -> Vec<Member<'_>> {
+        (0..self.len()).map(|index| self.member(index)).collect()
+    }
+
+    fn take(&mut self, index: usize, offset: u64, len: u64) {
+        self.free[index].take(offset, len);
+    }
+
+    /// A chunk: the members it takes of, and its bytes of content.
+    fn take_chunk(&mut self, job: &Job) -> Option<(Vec<usize>, u64)> {
+        let chosen = {
+            let members = self.members();
+            job.rungs().find_map(|rung| job.accept(job.select(job.gather(&members, rung).into_iter())))?
+        };
+        let stripe = job.stripe(&chosen, Shortest::OfAll);
+        for candidate in &chosen {
+            self.take(candidate.index, candidate.offset, stripe.saturating_mul(job.columns_per_device()));
+        }
+        let length = stripe.saturating_mul(job.data_stripes(chosen.len()));
+        Some((chosen.into_iter().map(|candidate| candidate.index).collect(), length))
+    }
 }
 
 /// What is free on one member.
@@ -101,6 +179,12 @@ fn usual_column(job: &Job, members: &[Member<'_>]) -> u64 {
 }
 
 #[cfg(test)]
-pub(super) fn writable_in_coarse_steps(rules: &Rules, profile: Profile, members: &[Member<'_>], times: u64) -> u64 {
-    run_coarsely(Job::new(rules, profile, Kind::Data, members), members, times)
+pub(super) fn writable_in_coarse_steps(
+    rules: &Rules,
+    profile: Profile,
+    members: &[Member<'_>],
+    sums: &Sums,
+    times: u64,
+) -> u64 {
+    run_coarsely(rules, Job::new(rules, profile, Kind::Data, members), members, sums, times)
 }

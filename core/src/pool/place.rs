@@ -98,14 +98,24 @@ impl Pool {
     }
 
     /// Bytes of data and of metadata that could still be written, each as if nothing of the other came: what future chunks
-    /// could hold, and what is free in those that are there. The one number of `create`, `list`, `usage` and `status`.
+    /// could hold beside sums, and what is free in those that are there. The one number of `create`, `list`, `usage` and
+    /// `status`.
     pub fn writable(&self) -> [u64; 2] {
-        let rules = self.rules();
-        [ChunkType::Data, ChunkType::Metadata].map(|kind| {
+        self.writable_with([ChunkType::Data, ChunkType::Metadata].map(|kind| {
             let begun = self.chunks().filter(|c| c.kind == kind && c.profile.carries_data());
-            let free: u64 = begun.map(|c| c.length - c.used()).sum();
+            begun.map(|c| c.length - c.used()).sum()
+        }))
+    }
+
+    /// The same where so many bytes are free in chunks of data and of metadata.
+    pub(super) fn writable_with(&self, free: [u64; 2]) -> [u64; 2] {
+        let (rules, checksum) = (self.rules(), self.properties.checksum);
+        let metadata = self.profiles[ChunkType::Metadata as usize];
+        let sums = allocator::Sums { checksum, profile: metadata, free: free[ChunkType::Metadata as usize] };
+        [ChunkType::Data, ChunkType::Metadata].map(|kind| {
             let profile = self.profiles[kind as usize];
-            free + self.with_members(|members| allocator::writable(&rules, profile, kind.into(), members))
+            let more = self.with_members(|members| allocator::writable(&rules, profile, kind.into(), members, &sums));
+            free[kind as usize] + more
         })
     }
 

@@ -195,18 +195,13 @@ impl Trial {
 
     fn outlook(self, moves: u64) -> Outlook {
         let Trial { pool, free: [data, metadata, _], profiles: [mut of_data, mut of_metadata, _] } = self;
-        let [more_data, more_metadata] = pool.writable();
+        let writable = pool.writable_with([data, metadata]);
         // What is not there yet will be in the profile of new chunks.
         for (kind, list) in [(0, &mut of_data), (1, &mut of_metadata)] {
             if list.is_empty() {
                 list.push(pool.profiles[kind]);
             }
         }
-        Outlook {
-            raw: pool.devices().map(|d| d.size).sum(),
-            writable: [data + more_data, metadata + more_metadata],
-            profiles: [of_data, of_metadata],
-            moves,
-        }
+        Outlook { raw: pool.devices().map(|d| d.size).sum(), writable, profiles: [of_data, of_metadata], moves }
     }
 }
