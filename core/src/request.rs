@@ -429,6 +429,15 @@ pub enum Event {
         /// First byte on it.
         device_offset: u64,
     },
+    /// A copy of the pool's own records is not what was written there; another one was taken, and a checkpoint follows.
+    BadRecord {
+        /// The device.
+        device: DeviceId,
+        /// First byte on it.
+        device_offset: u64,
+        /// Bytes.
+        len: u64,
+    },
     /// No copy of these blocks is right any more: reads of them fail until they are written again.
     BlocksLost {
         /// The volume.

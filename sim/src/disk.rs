@@ -283,6 +283,11 @@ impl Disk {
         self.unreadable.range(offset / BLOCK..(offset + len).div_ceil(BLOCK)).next().is_none()
     }
 
+    /// Blocks that hold something.
+    pub fn written_blocks(&self) -> Vec<u64> {
+        self.blocks.keys().copied().collect()
+    }
+
     /// One bit changes in some of the blocks of a range, so many in a thousand; which blocks those are.
     pub fn flip(&mut self, from: u64, to: u64, per_mille: u64, rng: &mut Rng) -> Vec<u64> {
         let there: Vec<u64> = self.blocks.range(from / BLOCK..to / BLOCK).map(|(&at, _)| at).collect();

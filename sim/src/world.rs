@@ -64,7 +64,7 @@ pub struct World {
     /// The longest read that an opening asked for so far, in bytes.
     pub read_max: u64,
     /// What the last opening said of members that went their own way; it went on without them, as with `-f`.
-    pub apart: Option<String>,
+    pub gives_up: Option<String>,
     /// Dice of the world (not of the workload).
     pub rng: Rng,
     /// The model.
@@ -137,7 +137,7 @@ impl World {
             engine: None,
             disks: Vec::new(),
             faults: Faults::default(),
-            apart: None,
+            gives_up: None,
             read_max: 0,
             rng: Rng::new(seed),
             oracle: Oracle::default(),

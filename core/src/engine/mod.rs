@@ -55,7 +55,7 @@ use alloc::vec::Vec;
 
 use crate::control::{ControlError, Done, ErrorKind};
 use crate::device::DeviceState;
-use crate::meta::assembly::Opened;
+use crate::meta::assembly::{Damage, MetaRead, Opened};
 use crate::meta::journal::{Journal, Lsn};
 use crate::meta::record::Record;
 use crate::pool::Pool;
@@ -195,7 +195,7 @@ impl Engine {
     /// was never used before: it tells this run from every other one, also from those of a part of the same pool.
     /// The first thing the engine does is a checkpoint, so that the log of the run before is never needed again.
     pub fn new(opened: Opened, now: Instant, boot: Uuid, opening: Uuid) -> Engine {
-        let Opened { pool, mut superblock, pages, root, next_lsn, next_seq, orphans, unflushed, .. } = opened;
+        let Opened { pool, mut superblock, pages, root, next_lsn, next_seq, orphans, unflushed, damaged, .. } = opened;
         superblock.epoch = superblock.epoch.wrapping_add(1);
         superblock.boot = boot;
         superblock.note_opening(opening);
@@ -251,8 +251,27 @@ impl Engine {
         engine.adopt_marks();
         engine.adopt_doubts();
         engine.adopt_unflushed(unflushed);
+        engine.tell_damaged(&damaged);
         engine.start_checkpoint();
         engine
+    }
+
+    /// Copies of records that the opening could not use; what they were of is written anew by its checkpoint.
+    fn tell_damaged(&mut self, damaged: &[Damage]) {
+        for &Damage { place: MetaRead { device, offset, len }, error } in damaged {
+            let Some(member) = self.pool.device_mut(device) else { continue };
+            let event = match error {
+                Some(error) => {
+                    member.counters.read_errors += 1;
+                    Event::DeviceError { device, op: DeviceOp::Read, offset, len, error }
+                }
+                None => {
+                    self.count_wrong(device, len / BLOCK);
+                    Event::BadRecord { device, device_offset: offset, len }
+                }
+            };
+            self.outputs.push_back(Output::Event(event));
+        }
     }
 
     /// The pool as it is.

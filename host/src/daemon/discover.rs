@@ -228,8 +228,8 @@ pub(super) struct Group {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Examined {
     pub(super) missing: Vec<DeviceId>,
-    /// Members that went their own way, as the assembly says it.
-    pub(super) apart: Option<String>,
+    /// What would be given up for good, as the assembly says it.
+    pub(super) gives_up: Option<String>,
     /// Members without the timing that they had.
     pub(super) unpaced: Vec<String>,
 }
@@ -279,7 +279,7 @@ impl Group {
             match assembly.step() {
                 Step::Ready(opened) => {
                     let unpaced = opened.pool().devices().filter_map(|d| self.unpaced(d.id, &d.path)).collect();
-                    return Ok(Examined { missing: opened.missing, apart: opened.apart, unpaced });
+                    return Ok(Examined { missing: opened.missing, gives_up: opened.gives_up, unpaced });
                 }
                 Step::Failed(why) => return Err(why),
                 Step::Read(reads) => {

@@ -137,6 +137,15 @@ impl Narrator {
                 );
                 (Severity::Warning, "integrity.bad_copy", message)
             }
+            Event::BadRecord { device, device_offset, len } => {
+                let message = format!(
+                    "{} of the pool's own records at byte {device_offset} of {} are not what was written there; another copy \
+                     was taken, and they are written anew",
+                    size::long(len),
+                    self.device(device)
+                );
+                (Severity::Warning, "integrity.bad_record", message)
+            }
             Event::BlocksLost { ref name, offset, len, .. } => (
                 Severity::Error,
                 "integrity.lost",

@@ -146,6 +146,10 @@ pub(super) fn sentence(event: &Event, device: impl Fn(DeviceId) -> String) -> Op
                 copies.iter().filter(|c| c.suspect == suspect).map(place).collect::<Vec<_>>().join(", ")
             };
             let verdict = match copies.iter().any(|c| c.suspect) {
+                _ if name.is_empty() => {
+                    let all: Vec<String> = copies.iter().map(place).collect();
+                    format!("{}: written anew from memory once the scrub is over", all.join(", "))
+                }
                 true => format!("{}: differs from most copies: {}", list(true), list(false)),
                 false => format!("{}: which is right cannot be told", list(false)),
             };

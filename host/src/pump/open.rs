@@ -65,10 +65,10 @@ impl Pump {
                 }
             }
         };
-        if let Some(apart) = &opened.apart
+        if let Some(why) = &opened.gives_up
             && options.without != Without::Apart
         {
-            return Err(apart.clone());
+            return Err(why.clone());
         }
         let absent = opened.pool().devices().filter(|d| d.state == DeviceState::Missing);
         let names: Vec<String> = absent.map(|d| format!("device {} (last seen at {})", d.id, d.path)).collect();

@@ -126,7 +126,7 @@ impl World {
                     }
                 }
                 Step::Ready(opened) => {
-                    self.apart = opened.apart.clone();
+                    self.gives_up = opened.gives_up.clone();
                     let mut opening = [0; 16];
                     opening[..8].copy_from_slice(&self.rng.next_u64().to_le_bytes());
                     let mut engine = Engine::new(*opened, Instant(self.now), boot, Uuid(opening));

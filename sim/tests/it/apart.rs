@@ -28,7 +28,7 @@ fn alone(world: &mut World, v: VolumeId, device: u32, writes: u64, checkpoints: 
     let since = world.now();
     world.faults.0 = vec![Fault { device: 3 - device, trouble: Trouble::Absent { since } }];
     world.open().unwrap();
-    assert_eq!(world.apart, None);
+    assert_eq!(world.gives_up, None);
     for i in 0..writes {
         let at = (i * 5 + u64::from(device)) % 60 * 64 * KIB;
         world.submit(device, v, WRITE, at, 32 * KIB, Content::Unsaid);
@@ -78,7 +78,7 @@ fn two_halves_that_went_their_own_ways_are_never_mixed() {
                 world.oracle = first;
             }
             world.open().unwrap_or_else(|why| panic!("{about}: {why}"));
-            let said = world.apart.clone().unwrap_or_else(|| {
+            let said = world.gives_up.clone().unwrap_or_else(|| {
                 // The newest says itself that the other missed writes.
                 let state = world.engine().pool().device(DeviceId(3 - winner)).unwrap().state;
                 assert_eq!(state, DeviceState::Failed, "{about}: nobody says so");
@@ -117,7 +117,7 @@ fn a_member_that_was_away_and_missed_nothing_comes_back_and_one_that_was_never_o
         alone(&mut world, v, 1, 0, 1);
     }
     world.open().unwrap();
-    assert_eq!(world.apart, None);
+    assert_eq!(world.gives_up, None);
     assert_eq!(world.engine().pool().device(DeviceId(2)).unwrap().state, DeviceState::Online);
     verify(&mut world, "together again");
     world.run_until_quiet();
@@ -127,7 +127,7 @@ fn a_member_that_was_away_and_missed_nothing_comes_back_and_one_that_was_never_o
         alone(&mut world, v, 2, 0, 0);
     }
     world.open().unwrap();
-    assert!(world.apart.is_some());
+    assert!(world.gives_up.is_some());
     verify(&mut world, "long away");
 
     let shape = Shape { size: 64 * MIB, model: Model::shipped("sata-ssd").unwrap(), class: "ssd" };
@@ -140,7 +140,7 @@ fn a_member_that_was_away_and_missed_nothing_comes_back_and_one_that_was_never_o
     world.crash(Crash::Power);
     world.faults.0.clear();
     world.open().unwrap();
-    assert_eq!(world.apart, None);
+    assert_eq!(world.gives_up, None);
 }
 
 /// What was written to the records while a member was away is on it soon after it is back: the other one may go then.

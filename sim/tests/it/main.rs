@@ -2,6 +2,7 @@
 
 mod apart;
 mod background;
+mod bit_flips;
 mod checkers;
 mod common;
 mod crash;

@@ -16,6 +16,7 @@ use crate::meta::superblock::ROOT_RUNS_MAX;
 use crate::queue::Owner;
 use crate::queue::limits::Dirty;
 use crate::request::IoError;
+use crate::scrub::State;
 use crate::units::DeviceId;
 
 /// Leaves that may change before a checkpoint is due: bounds the work of one.
@@ -101,6 +102,8 @@ impl Engine {
                 || self.commit.starved
                 || self.commit.leaves.is_some()
                 || !self.commit.checkpoint_waiters.is_empty()
+                // Not beside the scrub that found it, which would have to look again at every page that moves.
+                || self.commit.renews && self.pool.scrub.state != State::Running
                 || self.is_cleaning_due()
                 || self.is_catching_up_due();
             // A ring moves between two groups.
@@ -159,7 +162,7 @@ impl Engine {
             return self.no_page_room();
         };
         // Those of this image; who changes from now on comes with a record, which makes them be counted again.
-        self.commit.dirty_leaves = 0;
+        (self.commit.dirty_leaves, self.commit.renews) = (0, false);
         let place = image.place();
         if place.len() > ROOT_RUNS_MAX {
             // More than 43,264 runs, and the pages that list them as scattered as they.

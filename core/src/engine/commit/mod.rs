@@ -73,6 +73,8 @@ pub(super) struct Commit {
     leaves: Option<Departing>,
     /// For the next checkpoint that begins.
     checkpoint_waiters: Vec<Waiter>,
+    /// Pages were found damaged: a checkpoint is to write them anew.
+    renews: bool,
     /// Writes that no round covers yet.
     pub(super) unflushed: bool,
     /// Members that something was written to which no flush covers, and some that a flush covered since.
@@ -129,6 +131,7 @@ impl Commit {
             orphans: Vec::new(),
             leaves: None,
             checkpoint_waiters: Vec::new(),
+            renews: false,
             unflushed: false,
             dirty: BTreeSet::new(),
             unstable_since: None,
@@ -224,6 +227,11 @@ impl Commit {
     /// A checkpoint that leaves system chunks is due, and waits at most for a group of the log.
     pub(super) fn is_leaving(&self) -> bool {
         self.leaves.is_some()
+    }
+
+    /// Some pages are damaged where they are.
+    pub(super) fn renew(&mut self) {
+        self.renews = true;
     }
 
     /// Pages are being written at this moment.

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use super::{Engine, Stage};
 use crate::engine::mend::judge::{Groups, Known, majority};
 use crate::engine::mend::{COPIES_MAX, Cause, Mend, Target, runs};
+use crate::meta::pages::{Page, address};
 use crate::request::{Event, ScrubCopy};
 use crate::scrub::Found;
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, DeviceId};
@@ -65,6 +66,7 @@ impl Engine {
         if self.pages_moved(mend) || self.scrub.ended || may_differ {
             return;
         }
+        let pages = damaged_pages(mend);
         let mut complaint = Complaint::default();
         let name = self.volume_name(mend.volume());
         complaint.of_errors(mend, &name);
@@ -78,6 +80,17 @@ impl Engine {
         }
         for event in complaint.events {
             self.tell_place(event);
+        }
+        self.renew_pages(&pages);
+    }
+
+    /// Whatever copies of these pages hold, memory has what they are about: the checkpoint that follows the scrub writes it
+    /// elsewhere.
+    fn renew_pages(&mut self, pages: &[Page]) {
+        if !pages.is_empty() {
+            self.pool.volumes_mut().for_each(|v| v.map.touch_pages(|page| pages.contains(&page)));
+            self.pool.scrub.repaired = self.pool.scrub.repaired.saturating_add(pages.len() as u64);
+            self.commit.renew();
         }
     }
 
@@ -100,6 +113,13 @@ impl Engine {
         piece.again = None;
         self.look_again(id);
     }
+}
+
+/// The pool's own pages among what was looked at that are not alike, or cannot be read somewhere.
+fn damaged_pages(mend: &Mend) -> Vec<Page> {
+    let Target::Pages(chunk, unit) = mend.target else { return Vec::new() };
+    let first = u64::from(unit) * BLOCKS_PER_UNIT;
+    (0..BLOCKS_PER_UNIT).filter(|&block| mend.doubts(block)).map(|block| address(chunk, first + block)).collect()
 }
 
 impl Complaint {

@@ -127,10 +127,10 @@ impl Daemon {
         }
         match examined {
             Ok(Examined { missing, .. }) if missing.is_empty() => {}
-            Ok(Examined { missing, apart: Some(apart), .. }) => {
+            Ok(Examined { missing, gives_up: Some(why), .. }) => {
                 found.state = PoolState::Degraded;
                 found.missing = missing.len() as u32;
-                notes.push(apart);
+                notes.push(why);
             }
             Ok(Examined { missing, .. }) => {
                 found.state = PoolState::Degraded;

@@ -4,6 +4,9 @@
 //! [`Assembly::supply`] and asks again, until there is a pool or a reason why not. Every page and log block is taken
 //! from the first copy that holds it intact.
 
+mod copies;
+mod log;
+
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -11,12 +14,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::OnceCell;
 
-use super::codec::{Reader, crc32c};
-use super::journal::{self, Lsn};
-use super::pages::{self, Page, PageSpace};
+use super::codec::Malformed;
+use super::codec::Reader;
+use super::journal::Lsn;
+use super::pages::{Page, PageSpace};
 use super::record::Record;
 use super::superblock::Superblock;
-use super::{PAGE, codec::Malformed};
 use crate::chunk::Chunk;
 use crate::device::DeviceState;
 use crate::pool::Pool;
@@ -25,11 +28,8 @@ use crate::regions::{Region, Regions, UNITS, of_unit};
 use crate::request::IoError;
 use crate::units::{ChunkId, DeviceId, UNIT, Uuid, VolumeId};
 use crate::volume::{Entry, LEAF};
-
-/// Most copies of a page: raid1c4.
-const COPIES_MAX: usize = 4;
-/// Most bytes of the root: a bound for what a damaged superblock can ask for.
-const ROOT_MAX: u64 = 1 << 31;
+use copies::{Held, check_runs};
+use log::{Log, is_mark};
 
 /// Something to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,11 +66,21 @@ pub struct Opened {
     pub(crate) unflushed: Regions,
     /// Members that are not there.
     pub missing: Vec<DeviceId>,
-    /// Members that are there but were opened without those that count, and changed since, in one sentence that says what
-    /// to do: to go on is to give up what only they have. They are failed now and never read.
-    pub apart: Option<String>,
+    /// To go on is to give something up for good, in one sentence that says what to do. Members that are there but were
+    /// opened without those that count, and changed since: they are failed now and never read. Or a part of the log.
+    pub gives_up: Option<String>,
+    /// Copies of records that are not what was written there; another one was taken.
+    pub(crate) damaged: Vec<Damage>,
     /// Records that a power cut took back: nobody had asked to flush what they were about.
     pub forgotten: u64,
+}
+
+/// A copy of the pool's own records that cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Damage {
+    pub(crate) place: MetaRead,
+    /// What the device said; nothing if it gave something else than was written.
+    pub(crate) error: Option<IoError>,
 }
 
 impl Opened {
@@ -92,13 +102,6 @@ pub struct Assembly {
     have: BTreeMap<MetaRead, Held>,
 }
 
-/// What a read gave.
-struct Held {
-    result: Result<Vec<u8>, IoError>,
-    /// For pages: the seal is right. Looked at once, though steps go over the same pages again and again.
-    is_sealed: OnceCell<bool>,
-}
-
 /// One superblock a member. A device whose way into the pool, or out of it, was cut short may say it is a member that
 /// another one is by now: the one that was there at the last checkpoint counts.
 fn without_leftovers(found: Vec<Superblock>) -> Result<Vec<Superblock>, String> {
@@ -113,12 +116,6 @@ fn without_leftovers(found: Vec<Superblock>) -> Result<Vec<Superblock>, String> 
         }
     }
     Ok(members.into_values().collect())
-}
-
-enum Fetch<'a> {
-    Have(&'a [u8]),
-    Need(MetaRead),
-    Lost,
 }
 
 impl Assembly {
@@ -203,7 +200,7 @@ impl Assembly {
                 .map_err(|c| Stop::Because(c.0))?;
             volume.map.load_table(leaf, page, crc, table);
         }
-        let mut log = self.read_log(&rings);
+        let mut log = Log::read(sb, &rings);
         let keep = if self.same_boot { log.end } else { log.stable };
         let (mut forgotten, mut unflushed, mut moved) = (0, Regions::default(), BTreeSet::new());
         let mut placings = Regions::default();
@@ -225,7 +222,7 @@ impl Assembly {
         }
         // They say that copies may differ or that one is behind, which is never wrong: what they spare is elsewhere. And a
         // write or the claim of a flush may have relied on any of them.
-        for mark in log.marks {
+        for mark in core::mem::take(&mut log.marks) {
             pool.apply(mark).map_err(|c| Stop::Because(c.0))?;
         }
         // What got a place, or more content, may have it at home before its sums.
@@ -305,180 +302,41 @@ impl Assembly {
             orphans: orphans.into_iter().collect(),
             unflushed,
             missing,
-            apart: (!apart.is_empty()).then(|| {
-                format!(
-                    "pool {:?} has come apart: {} was opened without the others and went its own way, so the two sides hold \
-                     different content. To keep this side (generation {}) and give up what only the other has, use -f; to \
-                     keep the other, disconnect the members of this side and use -f",
-                    sb.name,
-                    apart.join(" and "),
-                    sb.generation
-                )
-            }),
+            gives_up: if apart.is_empty() { self.gap_in(&log, &pool) } else { Some(self.other_side(&apart)) },
+            damaged: log.damaged.into_iter().chain(self.bad_pages()).collect(),
             forgotten,
             pool,
         })
     }
 
-    /// The root, and its pages with those that list them. A member that missed a checkpoint has older pages at the same
-    /// addresses, each of them sealed: so the root as a whole has a checksum, and each copy in turn is the first to be
-    /// asked.
-    fn root(&self, system: &BTreeMap<ChunkId, &Chunk>) -> Result<(Vec<u8>, Vec<Page>), Stop> {
-        let mut reason = Stop::because("its root is no copy of what was written");
-        for first_copy in 0..COPIES_MAX {
-            match self.root_from(system, first_copy) {
-                Ok((root, pages)) if crc32c(&root) == self.superblock.root_crc => return Ok((root, pages)),
-                Ok(_) => {}
-                Err(need @ Stop::Need(_)) => return Err(need),
-                Err(because) => reason = because,
-            }
-        }
-        Err(reason)
+    fn other_side(&self, apart: &[String]) -> String {
+        format!(
+            "pool {:?} has come apart: {} was opened without the others and went its own way, so the two sides hold different \
+             content. To keep this side (generation {}) and give up what only the other has, use -f; to keep the other, \
+             disconnect the members of this side and use -f",
+            self.superblock.name,
+            apart.join(" and "),
+            self.superblock.generation
+        )
     }
 
-    fn root_from(&self, system: &BTreeMap<ChunkId, &Chunk>, first_copy: usize) -> Result<(Vec<u8>, Vec<Page>), Stop> {
-        let sb = &self.superblock;
-        let mut taken = Vec::new();
-        let mut root_pages = unroll(&sb.root);
-        if sb.root_is_listed {
-            let mut runs = Vec::new();
-            for payload in self.pages(system, &root_pages, first_copy)? {
-                runs.extend(pages::decode_runs(payload)?);
-            }
-            check_runs(sb, &runs).map_err(|pages| Stop::Because(format!("its root is said to have {pages} pages")))?;
-            taken.extend(root_pages.into_iter().map(|(page, _)| page));
-            root_pages = unroll(&runs);
+    /// Something in the middle of the log is on no copy that is here, though it was on stable media once.
+    fn gap_in(&self, log: &Log, pool: &Pool) -> Option<String> {
+        if !log.is_broken {
+            return None;
         }
-        let mut root = self.pages(system, &root_pages, first_copy)?.concat();
-        if root.len() < sb.root_len as usize {
-            return Err(Stop::because("its root is too short"));
-        }
-        root.truncate(sb.root_len as usize);
-        taken.extend(root_pages.into_iter().map(|(page, _)| page));
-        Ok((root, taken))
+        let missing = pool.devices().filter(|d| d.state == DeviceState::Missing);
+        let names: Vec<String> = missing.map(|d| format!("device {} (last seen at {})", d.id, d.path)).collect();
+        let first = match names.is_empty() {
+            true => String::new(),
+            false => format!("connect {} and import again, or, ", names.join(" and ")),
+        };
+        Some(format!(
+            "the log of pool {:?} is damaged in the middle on every copy that is here, so what was flushed after that is not \
+             known any more; {first}to go on with what was there before it, use -f",
+            self.superblock.name
+        ))
     }
-
-    /// The payloads of these pages, with their checksums where those are known; `first_copy` is asked first.
-    fn pages<'a>(
-        &'a self,
-        system: &BTreeMap<ChunkId, &Chunk>,
-        addresses: &[(Page, Option<u32>)],
-        first_copy: usize,
-    ) -> Result<Vec<&'a [u8]>, Stop> {
-        let mut payloads = Vec::with_capacity(addresses.len());
-        let mut needs = Vec::new();
-        for &(page, crc) in addresses {
-            let (chunk, byte) = pages::locate(page);
-            let chunk = system.get(&chunk).ok_or(Stop::because("a page is outside the system chunks"))?;
-            let intact = |bytes: &[u8], is_sealed: &OnceCell<bool>| {
-                crc.is_none_or(|crc| crc == pages::checksum(bytes))
-                    && *is_sealed.get_or_init(|| pages::open(bytes, self.superblock.pool, page).is_ok())
-            };
-            match self.fetch(chunk, byte, first_copy, intact) {
-                Fetch::Have(bytes) => payloads.push(pages::content(bytes)?),
-                Fetch::Need(read) => needs.push(read),
-                Fetch::Lost => {
-                    let text = format!("page {page:x} of its records is damaged on every copy that is here");
-                    return Err(Stop::Because(text));
-                }
-            }
-        }
-        if needs.is_empty() { Ok(payloads) } else { Err(Stop::Need(needs)) }
-    }
-
-    /// The first intact copy of a page, or what to read to find one.
-    fn fetch(
-        &self,
-        chunk: &Chunk,
-        byte: u64,
-        first_copy: usize,
-        intact: impl Fn(&[u8], &OnceCell<bool>) -> bool,
-    ) -> Fetch<'_> {
-        let columns = chunk.columns.iter().cycle().skip(first_copy).take(chunk.columns.len());
-        for column in columns.filter(|c| self.present.contains_key(&c.device)) {
-            let read = MetaRead { device: column.device, offset: column.offset + byte, len: PAGE };
-            match self.have.get(&read) {
-                None => return Fetch::Need(read),
-                Some(Held { result: Ok(bytes), is_sealed })
-                    if bytes.len() as u64 == PAGE && intact(bytes, is_sealed) =>
-                {
-                    return Fetch::Have(bytes);
-                }
-                Some(_) => {}
-            }
-        }
-        Fetch::Lost
-    }
-
-    /// Every copy of the ring that can be read.
-    fn rings(&self) -> Result<Vec<&[u8]>, Stop> {
-        let sb = &self.superblock;
-        let ring = u64::from(sb.log_blocks);
-        let (mut rings, mut needs) = (Vec::new(), Vec::new());
-        for column in sb.system[0].columns.iter().filter(|c| self.present.contains_key(&c.device)) {
-            let read = MetaRead { device: column.device, offset: column.offset, len: ring * PAGE };
-            match self.have.get(&read).map(|held| &held.result) {
-                None => needs.push(read),
-                Some(Ok(bytes)) => rings.push(bytes.as_slice()),
-                Some(Err(_)) => {}
-            }
-        }
-        if !needs.is_empty() {
-            return Err(Stop::Need(needs));
-        }
-        if rings.is_empty() {
-            return Err(Stop::because("its log cannot be read from any copy"));
-        }
-        Ok(rings)
-    }
-
-    fn read_log(&self, rings: &[&[u8]]) -> Log {
-        let sb = &self.superblock;
-        let ring = u64::from(sb.log_blocks);
-        let mut log = Log::empty(sb);
-        let mut has_gap = false;
-        for seq in sb.log_seq..sb.log_seq.saturating_add(ring) {
-            let at = (seq % ring * PAGE) as usize;
-            let ours = |bytes: &&[u8]| {
-                let block = bytes.get(at..at + PAGE as usize)?;
-                if !journal::claims_to_be(block, sb.epoch, seq) {
-                    return None;
-                }
-                let (head, records) = journal::open(block, sb.pool).ok()?;
-                (head.epoch == sb.epoch && head.seq == seq).then_some((head, records))
-            };
-            let Some((head, records)) = rings.iter().find_map(ours) else {
-                has_gap = true;
-                continue;
-            };
-            if has_gap {
-                // Behind a gap only marks count: they are forced one by one.
-                log.marks.extend(records.into_iter().filter(is_mark));
-                continue;
-            }
-            for (i, record) in records.into_iter().enumerate() {
-                log.records.push((head.first_lsn.saturating_add(i as u64), record));
-            }
-            log.end = head.first_lsn.saturating_add(u64::from(head.count));
-            log.stable = log.stable.max(head.stable);
-            log.next_seq = seq + 1;
-        }
-        log
-    }
-}
-
-/// Bounds what a list of runs can ask to be read, by what the system chunks hold; the error is the number of pages.
-fn check_runs(sb: &Superblock, runs: &[(Page, u32)]) -> Result<(), u64> {
-    let count: u64 = runs.iter().map(|&(_, n)| u64::from(n)).sum();
-    let beyond = |&(first, n): &(u64, u32)| first.checked_add(u64::from(n)).is_none();
-    let there: u64 = sb.system.iter().map(|chunk| chunk.length / PAGE).sum();
-    let fine = count <= there.min(ROOT_MAX / pages::PAYLOAD as u64) && !runs.iter().any(beyond);
-    if fine { Ok(()) } else { Err(count) }
-}
-
-/// Every page of these runs; what it holds is not known.
-fn unroll(runs: &[(Page, u32)]) -> Vec<(Page, Option<u32>)> {
-    runs.iter().flat_map(|&(first, n)| (0..u64::from(n)).map(move |i| (first + i, None))).collect()
 }
 
 /// Marks pages as taken: each exists, and nothing refers to one twice.
@@ -515,22 +373,6 @@ fn behind_everywhere(pool: &Pool) -> Option<String> {
     None
 }
 
-struct Log {
-    records: Vec<(Lsn, Record)>,
-    /// Marks of write intent and of what members missed: they count though their place in the order is not known to be
-    /// stable.
-    marks: Vec<Record>,
-    end: Lsn,
-    stable: Lsn,
-    next_seq: u64,
-}
-
-impl Log {
-    fn empty(sb: &Superblock) -> Log {
-        Log { records: Vec::new(), marks: Vec::new(), end: sb.first_lsn, stable: sb.first_lsn, next_seq: sb.log_seq }
-    }
-}
-
 /// The regions that a record is about: of units that got a place, or more content.
 fn placed(record: &Record) -> impl Iterator<Item = Region> {
     let (volume, first, end) = match *record {
@@ -550,11 +392,6 @@ fn regions_in(pool: &Pool, chunks: &BTreeSet<ChunkId>) -> Vec<Region> {
         units.filter(|(.., chunk)| chunks.contains(chunk)).map(|(volume, unit, _)| of_unit(volume, unit)).collect();
     regions.dedup();
     regions
-}
-
-/// True of any later state: copies may differ, or a member may be behind.
-fn is_mark(record: &Record) -> bool {
-    matches!(record, Record::Intent { .. } | Record::Stale { .. })
 }
 
 enum Stop {
