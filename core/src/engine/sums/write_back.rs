@@ -126,16 +126,25 @@ impl Engine {
 
     /// What a page says now, ready to be written.
     fn seal_page(&mut self, slot: u32) {
-        let (page, copy, name) = (whole(memory(slot, 0)), page_on_its_way(slot), self.page_name(slot));
-        self.outputs.push_back(Output::Page(PageWork::Seal { page: page.buf, name }));
+        let (page, name) = (memory(slot, 0), self.page_name(slot));
+        self.outputs.push_back(Output::Page(PageWork::Seal { page, name }));
+        self.copy_page(slot);
+    }
+
+    fn copy_page(&mut self, slot: u32) {
+        let (page, copy) = (whole(memory(slot, 0)), page_on_its_way(slot));
         self.outputs.push_back(Output::Page(PageWork::New(copy.buf)));
         self.outputs.push_back(Output::Copy(Copy::Move { from: page, to: copy }));
     }
 
-    /// A page goes to another place, with the unit it is in: it stays in memory, as it is now, until it is let go of.
+    /// A page goes to another place, with the unit it is in: it stays in memory, as it is now, until it is let go of. One that
+    /// says no more than its home goes as it is there: with a generation of its own it would differ from copies that stay.
     pub(in crate::engine) fn hold_page(&mut self, slot: u32) {
         self.pin_page(slot);
-        self.seal_page(slot);
+        match self.sums.pages[slot].dirty {
+            true => self.seal_page(slot),
+            false => self.copy_page(slot),
+        }
     }
 
     pub(in crate::engine) fn let_page_go(&mut self, slot: u32) {
