@@ -159,8 +159,8 @@ pub fn any_queue_command(rng: &mut Rng, devices: u32) -> Command {
         6 => (format!("{}_max_active", word(rng, &LIMITED)), word(rng, &ACTIVE)),
         7 => {
             let class = word(rng, &LIMITED);
-            // A minimum of 0 stops a scrub for good under `zfs-pr11166`, as published.
-            let least = if class == "scrub" { "1" } else { "0" };
+            // A minimum of 0 stops a scrub, or a copy to a new member, for good under `zfs-pr11166`, as published.
+            let least = if matches!(class, "scrub" | "rebuild") { "1" } else { "0" };
             (format!("{class}_min_active"), word(rng, &[least, "1", "2", "8", ""]))
         }
         8 => (word(rng, &["max_request", "boundary"]).into(), word(rng, &SIZES)),

@@ -71,6 +71,14 @@ impl Engine {
         columns.iter().enumerate().filter(|(_, c)| is_stale(c)).fold(0, |bits, (i, _)| bits | 1 << i)
     }
 
+    /// Whether a member missed something of a unit of a volume; of none, of the pool's own records.
+    pub(super) fn lacks(&self, device: DeviceId, home: Option<(VolumeId, u64)>) -> bool {
+        match home {
+            Some((volume, unit)) => self.pool.is_stale(device, regions::of_unit(volume, unit)),
+            None => self.pool.device(device).is_some_and(|d| d.is_behind),
+        }
+    }
+
     /// The copies of a unit.
     pub(super) fn columns_of(&self, volume: VolumeId, unit: u64) -> &[Column] {
         let entry = self.entry(volume, unit);

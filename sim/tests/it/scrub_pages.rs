@@ -140,3 +140,31 @@ fn checkpoints_beside_a_scrub_make_no_difference() {
     world.run_until_quiet();
     world.check_quiet(true);
 }
+
+/// A member that missed a page of a checkpoint is no copy of the pool's own records until it has them all: a scrub that comes
+/// before that has nothing to tell.
+#[test]
+fn a_member_that_is_behind_in_records_is_not_compared() {
+    let (mut world, v) = pool(2, Profile::Raid1, Profile::Raid1);
+    fill(&mut world, v);
+    let log = u64::from(world.superblocks().remove(0).log_blocks) * BLOCK;
+    let system: Vec<_> = world.engine().pool().chunks().filter(|c| c.kind == ChunkType::System).cloned().collect();
+    assert_eq!(system.len(), 1);
+    let Column { device, offset } = system[0].columns[1];
+    let (from, to) = (offset + log, offset + system[0].stripe);
+    let trouble = Trouble::Error { read: false, write: true, flush: false, from, to, percent: 100, left: 3 };
+    world.faults.0.push(Fault { device: device.0, trouble });
+    world.control(Command::Checkpoint).unwrap();
+    assert!(world.engine().pool().device(device).unwrap().is_behind);
+    world.control(Command::ScrubStart).unwrap();
+    finish(&mut world);
+    let found = |w: &World| w.events.iter().find(|e| matches!(e, Event::ScrubDifference { .. })).cloned();
+    assert_eq!(found(&world), None);
+    let unread = |w: &World| w.engine().report().scrub.scrub.unread;
+    assert!(unread(&world) > 0 && world.engine().pool().device(device).unwrap().is_behind);
+    // It gets them all, and is compared.
+    world.run_until_quiet();
+    assert!(!world.engine().pool().device(device).unwrap().is_behind);
+    scrub(&mut world);
+    assert_eq!((found(&world), unread(&world)), (None, 0));
+}

@@ -182,17 +182,13 @@ impl Engine {
         self.spares_chunks(device, |chunk| chunk.kind == ChunkType::System)
     }
 
-    /// A member that is behind in the pool's own records is no copy of them.
-    fn has_records(&self, device: DeviceId) -> bool {
-        self.pool.device(device).is_some_and(|d| !d.is_behind)
-    }
-
     fn spares_chunks(&self, device: DeviceId, which: impl Fn(&Chunk) -> bool) -> bool {
         let survives = |chunk: &Chunk| {
             let copies = chunk.profile.facts().copies.max(1);
             let other = |c: &Column| c.device != device && self.pool.is_online(c.device);
             let is_left = || self.commit.old_columns(chunk.id).any(|c| other(&c));
-            let has_it = |c: &Column| other(c) && (chunk.kind != ChunkType::System || self.has_records(c.device));
+            // A member that is behind in the pool's own records is no copy of them.
+            let has_it = |c: &Column| other(c) && (chunk.kind != ChunkType::System || !self.lacks(c.device, None));
             let sets = chunk.columns.chunks(copies);
             sets.into_iter().all(|set| set.iter().all(|c| c.device != device) || set.iter().any(has_it)) || is_left()
         };

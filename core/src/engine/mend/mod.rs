@@ -40,7 +40,6 @@ use super::Engine;
 use crate::chunk::Column;
 use crate::profile::slice;
 use crate::queue::{Io, Owner};
-use crate::regions;
 use crate::request::{Copy, DeviceOp, IoError, Output};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, UNIT, VolumeId};
 pub(super) use case::{Cause, Mend, Target};
@@ -112,8 +111,7 @@ impl Engine {
         let mend = &mut self.mends[id];
         (mend.mask, mend.columns, mend.offset, mend.place) = (mask, columns, part.offset, Some((chunk, unit)));
         (mend.checkpoints, mend.roster, mend.epoch) = (checkpoints, self.roster, Some(epoch));
-        let region = target.home().map(|(volume, unit)| regions::of_unit(volume, unit));
-        let is_stale = |c: &Column| region.is_some_and(|region| self.pool.is_stale(c.device, region));
+        let is_stale = |c: &Column| self.lacks(c.device, target.home());
         let missed = |c: &Option<Column>| c.as_ref().is_some_and(&is_stale);
         let stale = columns.iter().enumerate().filter(|(_, c)| missed(c)).fold(0, |bits, (i, _)| bits | 1 << i);
         let there = columns.map(|c| c.filter(|c| self.pool.is_online(c.device) && !is_stale(c)));

@@ -7,7 +7,6 @@ use crate::ChunkType;
 use crate::engine::sums::Part;
 use crate::profile::slice;
 use crate::queue::{Io, Owner};
-use crate::regions;
 use crate::request::{DeviceOp, IoError, Output};
 use crate::scrub::{PART_MAX, Place, WINDOW};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, ChunkId, DeviceId, UNIT};
@@ -114,8 +113,7 @@ impl Engine {
 
     /// Some unit of the piece is stale there: what is not read is not compared, and counts as not read.
     fn is_stale_in(&self, id: u32, device: DeviceId) -> bool {
-        let homes = self.scrub.pieces[id].units.iter().filter_map(|unit| unit.home.get());
-        homes.into_iter().any(|(volume, unit)| self.pool.is_stale(device, regions::of_unit(volume, unit)))
+        self.scrub.pieces[id].units.iter().any(|unit| self.lacks(device, unit.home.get()))
     }
 
     /// Reads all of its copies that are there.
