@@ -3,6 +3,7 @@
 mod e2e;
 mod exposition;
 mod lab;
+mod load;
 mod mock;
 mod modelled;
 mod moving;

@@ -95,6 +95,10 @@ impl Real {
         }
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it runs").id()
+    }
+
     pub(crate) fn is_up(&self) -> bool {
         self.child.is_some()
     }
