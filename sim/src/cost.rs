@@ -13,6 +13,7 @@ use braid_core::units::{BufId, ClientId, Instant, IoId, MIB, VolumeId};
 use braid_core::{Engine, Profile};
 
 use crate::device::Model;
+use crate::pages::work_bare;
 use crate::rng::Rng;
 use crate::world::{Shape, World};
 
@@ -74,9 +75,11 @@ impl Bench {
         let model = Model::shipped("nvme").expect("it comes with the crate");
         let shape = Shape { size: 512 * MIB, model, class: "ssd" };
         let shapes = vec![shape; profile.facts().devs_min.max(4)];
-        let mut world = World::with_pool(1, &shapes, profile, profile.system(), &[]);
-        for (name, value) in settings {
-            let (name, value) = (name.clone(), value.clone());
+        // What content is summed with is chosen when a pool is made.
+        let (first, later): (Vec<_>, Vec<_>) = settings.iter().cloned().partition(|(name, _)| name == "checksum");
+        let first: Vec<(&str, &str)> = first.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+        let mut world = World::with_pool(1, &shapes, profile, profile.system(), &first);
+        for (name, value) in later {
             world.control(Command::Set { name, value }).expect("a setting");
         }
         let volume = world.volume("v", VOLUME, VolumeClass::Auto);
@@ -165,6 +168,11 @@ fn settle(engine: &mut Engine, now: &mut u64, issued: &mut Vec<IoId>) {
                 Output::Issue(dispatch) => issued.push(dispatch.id),
                 Output::Idle { .. } => break,
                 Output::Reply(reply) => assert!(reply.result.is_ok()),
+                Output::Page(work) => {
+                    if let Some(answer) = work_bare(work) {
+                        engine.handle(Instant(*now), answer);
+                    }
+                }
                 _ => {}
             }
         }
