@@ -38,18 +38,17 @@ impl Engine {
         let c = self.pool.chunk(io.set.chunk).expect("it was read from it");
         let at = content_offset(c.profile, c.columns.len(), io.set.first as usize, io.set.offset);
         let (chunk, buf, kind) = (io.set.chunk, io.buf, self.sums.kind);
-        // One more than there are, until all were asked.
-        let check = self.sums.checks.insert(Check { io, pending: 1, wrong: Vec::new() });
+        // A question for each unit, counted before the first answer may come.
+        let pending = (at % UNIT + u64::from(buf.len)).div_ceil(UNIT) as u32;
+        let check = self.sums.checks.insert(Check { io, pending, wrong: Vec::new() });
         let mut done = 0;
         while done < u64::from(buf.len) {
             let len = (UNIT - (at + done) % UNIT).min(u64::from(buf.len) - done);
             let (index, first) = locate(kind, at + done);
             let data = BufRange { offset: buf.offset + done as u32, len: len as u32, ..buf };
-            self.sums.checks[check].pending += 1;
             self.with_page(chunk, index, Need::Verify { check, data, first });
             done += len;
         }
-        self.check_over(check);
     }
 
     pub(super) fn compare_with_sums(&mut self, check: u32, data: BufRange, slot: u32, first: u16) {
