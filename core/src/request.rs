@@ -471,6 +471,8 @@ pub enum Event {
         len: u64,
         /// Every copy that was read.
         copies: alloc::vec::Vec<ScrubCopy>,
+        /// Who says which of them are suspect; a checksum that none agrees with makes none of them more suspect than others.
+        witness: Witness,
     },
     /// A scrub found a copy that cannot be read.
     ScrubReadError {
@@ -553,6 +555,17 @@ pub enum Event {
     },
 }
 
+/// Who says which copies of a block are right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Witness {
+    /// Its checksum.
+    Checksum,
+    /// More than half of the copies, which are alike.
+    Majority,
+    /// Nobody.
+    Nobody,
+}
+
 /// One copy of what a scrub complains of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubCopy {
@@ -562,6 +575,6 @@ pub struct ScrubCopy {
     pub offset: u64,
     /// Copies of one number hold the same bytes.
     pub group: u8,
-    /// Most of the copies agree, and this is not one of those. Two copies that differ suspect nobody.
+    /// It is not what the [`Witness`] says. Two copies that differ, without a checksum, suspect nobody.
     pub suspect: bool,
 }

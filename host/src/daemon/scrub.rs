@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use braid_core::control::{Command, Done};
 use braid_core::queue::config::Source;
 use braid_core::report::{DeviceReport, PoolReport};
-use braid_core::request::{Event, ScrubCopy};
+use braid_core::request::{Event, ScrubCopy, Witness};
 use braid_core::scrub::State;
 use braid_core::units::DeviceId;
 
@@ -140,18 +140,22 @@ pub(super) fn sentence(event: &Event, device: impl Fn(DeviceId) -> String) -> Op
         name => format!("{} of volume {name} at byte {offset}", size::long(len)),
     };
     Some(match event {
-        Event::ScrubDifference { name, offset, len, copies, .. } => {
+        Event::ScrubDifference { volume, name, offset, len, copies, witness, .. } => {
             let place = |c: &ScrubCopy| format!("{} at byte {}", device(c.device), c.offset);
             let list = |suspect: bool| {
                 copies.iter().filter(|c| c.suspect == suspect).map(place).collect::<Vec<_>>().join(", ")
             };
-            let verdict = match copies.iter().any(|c| c.suspect) {
-                _ if name.is_empty() => {
+            let verdict = match (witness, copies.iter().any(|c| c.suspect)) {
+                _ if volume.is_none() => {
                     let all: Vec<String> = copies.iter().map(place).collect();
                     format!("{}: written anew from memory once the scrub is over", all.join(", "))
                 }
-                true => format!("{}: differs from most copies: {}", list(true), list(false)),
-                false => format!("{}: which is right cannot be told", list(false)),
+                (Witness::Checksum, true) => {
+                    format!("{}: not what its checksum says; right: {}", list(true), list(false))
+                }
+                (Witness::Checksum, false) => format!("{}: none is what its checksum says", list(false)),
+                (_, true) => format!("{}: differs from most copies: {}", list(true), list(false)),
+                (_, false) => format!("{}: which is right cannot be told", list(false)),
             };
             let message = format!("copies of {} are not alike: {verdict}", whose(name, *offset, *len));
             (Severity::Error, "scrub.difference", message)
@@ -203,20 +207,30 @@ mod tests {
 
     #[test]
     fn a_difference_names_every_place() {
-        let tell = |copies: Vec<ScrubCopy>| {
+        let tell = |witness: Witness, copies: Vec<ScrubCopy>| {
             let (volume, name) = (None, "v".to_string());
-            let event = Event::ScrubDifference { volume, name, offset: 8192, len: 4096, copies };
+            let event = Event::ScrubDifference { volume, name, offset: 8192, len: 4096, copies, witness };
             sentence(&event, |id| format!("device {id}")).unwrap().2
         };
         assert_eq!(
-            tell(vec![copy(1, 100, 0, false), copy(2, 200, 1, false)]),
+            tell(Witness::Nobody, vec![copy(1, 100, 0, false), copy(2, 200, 1, false)]),
             "copies of 4KiB of volume v at byte 8192 are not alike: device 1 at byte 100, device 2 at byte 200: which \
              is right cannot be told"
         );
         assert_eq!(
-            tell(vec![copy(1, 100, 0, false), copy(2, 200, 1, true), copy(3, 300, 0, false)]),
+            tell(Witness::Majority, vec![copy(1, 100, 0, false), copy(2, 200, 1, true), copy(3, 300, 0, false)]),
             "copies of 4KiB of volume v at byte 8192 are not alike: device 2 at byte 200: differs from most copies: \
              device 1 at byte 100, device 3 at byte 300"
+        );
+        assert_eq!(
+            tell(Witness::Checksum, vec![copy(1, 100, 0, false), copy(2, 200, 1, true)]),
+            "copies of 4KiB of volume v at byte 8192 are not alike: device 2 at byte 200: not what its checksum says; \
+             right: device 1 at byte 100"
+        );
+        assert_eq!(
+            tell(Witness::Checksum, vec![copy(1, 100, 0, false), copy(2, 200, 1, false)]),
+            "copies of 4KiB of volume v at byte 8192 are not alike: device 1 at byte 100, device 2 at byte 200: none is \
+             what its checksum says"
         );
     }
 }

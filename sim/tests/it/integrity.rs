@@ -1,7 +1,7 @@
 //! Checksums: what a disk changes silently is noticed, served from another copy and put right.
 
 use braid_core::control::{Command, VolumeClass};
-use braid_core::request::{Event, Op, RequestError};
+use braid_core::request::{Event, Op, RequestError, Witness};
 use braid_core::units::{MIB, VolumeId};
 use braid_core::{ChunkType, Profile};
 use braid_sim::world::Shape;
@@ -75,6 +75,35 @@ fn with_no_good_copy_just_that_block_fails_until_it_is_written_again() {
     world.run(v, Op::Read, 0, MIB).unwrap();
     assert_eq!(world.engine().report().lost, []);
     all_is_well(&mut world);
+}
+
+/// Two copies that differ say nothing of each other; of three, two do; a checksum knows of any number, and so also that none
+/// is right.
+#[test]
+fn a_scrub_says_who_says_which_copy_is_right() {
+    let cases = [
+        (Profile::Raid1, "none", 1, Witness::Nobody, vec![false, false]),
+        (Profile::Raid1, "crc32c", 1, Witness::Checksum, vec![true, false]),
+        (Profile::Raid1, "crc32c", 2, Witness::Checksum, vec![false, false]),
+        (Profile::Raid1c3, "none", 1, Witness::Majority, vec![true, false, false]),
+        (Profile::Raid1c3, "xxh3", 2, Witness::Checksum, vec![true, true, false]),
+    ];
+    for (profile, kind, changed, by, expected) in cases {
+        let (mut world, v) = pool(3, profile, &[("checksum", kind)]);
+        world.run(v, Op::Write { fua: false }, 0, MIB).unwrap();
+        reopen(&mut world);
+        for (i, (device, place)) in world.places(v, 3 * BLOCK).into_iter().take(changed).enumerate() {
+            world.disks[device.index() - 1].corrupt(place + i as u64 * 512, 1);
+        }
+        scrub(&mut world);
+        let told = world.events.iter().find_map(|e| match e {
+            Event::ScrubDifference { copies, witness, .. } => Some((*witness, copies.clone())),
+            _ => None,
+        });
+        let (witness, copies) = told.expect("copies differ");
+        let suspects: Vec<bool> = copies.iter().map(|c| c.suspect).collect();
+        assert_eq!((witness, suspects), (by, expected), "{profile:?} {kind}");
+    }
 }
 
 /// Pages go home, are evicted and come back; what they say stays true.

@@ -8,7 +8,7 @@ use super::{Engine, Stage};
 use crate::engine::mend::judge::{Groups, Known, majority};
 use crate::engine::mend::{COPIES_MAX, Cause, Mend, Target, runs};
 use crate::meta::pages::{Page, address};
-use crate::request::{Event, ScrubCopy};
+use crate::request::{Event, ScrubCopy, Witness};
 use crate::scrub::Found;
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, DeviceId};
 use crate::volume::INTERNAL;
@@ -30,6 +30,29 @@ struct Complaint {
     events: Vec<Event>,
     differences: u64,
     found: Vec<(DeviceId, Found)>,
+}
+
+/// A block whose copies differ: what they hold, which of that is right, and who says so.
+#[derive(PartialEq, Eq)]
+struct Judged {
+    groups: Groups,
+    right: Option<u8>,
+    witness: Witness,
+}
+
+impl Judged {
+    /// `right` has a bit for each copy that is what the block's checksum says; None without a checksum.
+    fn new(groups: Groups, right: Option<u8>) -> Judged {
+        let (witness, right) = match right {
+            Some(0) => (Witness::Checksum, None),
+            Some(right) => (Witness::Checksum, groups[right.trailing_zeros() as usize]),
+            None => match majority(&groups) {
+                None => (Witness::Nobody, None),
+                most => (Witness::Majority, most),
+            },
+        };
+        Judged { groups, right, witness }
+    }
 }
 
 impl Engine {
@@ -149,7 +172,7 @@ impl Complaint {
 
     /// Blocks that are not alike; neighbours that differ in the same way are told as one.
     fn of_differences(&mut self, mend: &Mend, name: &str) {
-        let mut told: Vec<(u64, u64, Groups, Option<u8>)> = Vec::new();
+        let mut told: Vec<(u64, u64, Judged)> = Vec::new();
         for block in 0..BLOCKS_PER_UNIT {
             let (groups, right) = (mend.groups(block), mend.right(block));
             let first = groups.iter().flatten().next();
@@ -159,20 +182,13 @@ impl Complaint {
                 self.count_alike(mend, &groups, right);
                 continue;
             }
-            let right = match right {
-                None | Some(0) => majority(&groups).filter(|_| right.is_none()),
-                Some(right) => groups[right.trailing_zeros() as usize],
-            };
+            let judged = Judged::new(groups, right);
             match told.last_mut() {
-                Some((first, count, before, same))
-                    if (*before, *same) == (groups, right) && *first + *count == block =>
-                {
-                    *count += 1;
-                }
-                _ => told.push((block, 1, groups, right)),
+                Some((first, count, before)) if *before == judged && *first + *count == block => *count += 1,
+                _ => told.push((block, 1, judged)),
             }
         }
-        for (first, count, groups, right) in told {
+        for (first, count, Judged { groups, right, witness }) in told {
             let mut copies = Vec::with_capacity(COPIES_MAX);
             for (group, column) in groups.into_iter().zip(mend.columns) {
                 let (Some(group), Some(column)) = (group, column) else { continue };
@@ -185,7 +201,7 @@ impl Complaint {
             }
             let (offset, len) = (mend.base() + first * BLOCK, count * BLOCK);
             let (volume, name) = (mend.volume(), String::from(name));
-            self.events.push(Event::ScrubDifference { volume, name, offset, len, copies });
+            self.events.push(Event::ScrubDifference { volume, name, offset, len, copies, witness });
         }
     }
 }
