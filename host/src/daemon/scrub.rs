@@ -200,6 +200,7 @@ pub(super) fn sentence(event: &Event, device: impl Fn(DeviceId) -> String) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
+    use braid_core::units::VolumeId;
 
     fn copy(device: u32, offset: u64, group: u8, suspect: bool) -> ScrubCopy {
         ScrubCopy { device: DeviceId(device), offset, group, suspect }
@@ -207,11 +208,17 @@ mod tests {
 
     #[test]
     fn a_difference_names_every_place() {
-        let tell = |witness: Witness, copies: Vec<ScrubCopy>| {
-            let (volume, name) = (None, "v".to_string());
+        let of = |volume: Option<VolumeId>, witness: Witness, copies: Vec<ScrubCopy>| {
+            let name = volume.map_or(String::new(), |_| "v".into());
             let event = Event::ScrubDifference { volume, name, offset: 8192, len: 4096, copies, witness };
             sentence(&event, |id| format!("device {id}")).unwrap().2
         };
+        let tell = |witness: Witness, copies: Vec<ScrubCopy>| of(Some(VolumeId(1)), witness, copies);
+        assert_eq!(
+            of(None, Witness::Nobody, vec![copy(1, 100, 0, false), copy(2, 200, 1, false)]),
+            "copies of 4KiB of the pool's own records are not alike: device 1 at byte 100, device 2 at byte 200: written \
+             anew from memory once the scrub is over"
+        );
         assert_eq!(
             tell(Witness::Nobody, vec![copy(1, 100, 0, false), copy(2, 200, 1, false)]),
             "copies of 4KiB of volume v at byte 8192 are not alike: device 1 at byte 100, device 2 at byte 200: which \
