@@ -3,7 +3,7 @@
 //! Behind it is a daemon with a pool in memory for whatever only looks. What would change something is refused behind all
 //! checks, so an input means the same whichever came before it, and nothing of this machine is touched.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,12 @@ use crate::control::server;
 use crate::control::service::Service;
 use crate::daemon::{Daemon, DaemonConfig};
 
+/// Who says nothing for so long may wait for more: then an end is sent.
+const PAUSE: Duration = Duration::from_millis(500);
 /// A server that says nothing for so long hangs.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Longest answer: all there is of one pool.
-const ANSWER_MAX: u64 = 1 << 20;
+const ANSWER_MAX: usize = 1 << 20;
 
 /// A control socket with a daemon behind it.
 pub struct Control {
@@ -65,22 +67,51 @@ impl Control {
         Ok(Control { socket, stop: Some(stop), thread: Some(std::thread::spawn(serve)) })
     }
 
-    /// Says this on a connection of its own; taken when the last answer is a good one.
+    /// Says this on a connection of its own; taken when every answer is a good one.
     pub fn run(&self, input: &[u8]) -> Result<bool, String> {
         let failed = |what: &str, e: std::io::Error| format!("{what} the control socket failed: {e}");
         let mut stream = UnixStream::connect(&self.socket).map_err(|e| failed("connecting to", e))?;
-        for set in [UnixStream::set_read_timeout, UnixStream::set_write_timeout] {
-            set(&stream, Some(SILENCE_MAX)).map_err(|e| failed("setting up", e))?;
-        }
+        stream.set_read_timeout(Some(PAUSE)).map_err(|e| failed("setting up", e))?;
         // Who is refused early hears no more of it, and hangs up with an error instead of an end.
-        let _ = stream.write_all(input).and_then(|()| stream.shutdown(Shutdown::Write));
+        let _ = stream.write_all(input).and_then(|()| stream.write_all(LAST));
+        // An end while it is answered would be taken for a client that is gone: only what has no end of its own gets one.
+        if !is_whole(input) {
+            let _ = stream.shutdown(Shutdown::Write);
+        }
         let mut answer = Vec::new();
-        match stream.take(ANSWER_MAX).read_to_end(&mut answer) {
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Err("it is never answered".into()),
-            _ if answer.len() as u64 == ANSWER_MAX => return Err("the answer has no end".into()),
-            _ => judge(&answer),
+        let (mut chunk, mut silence) = ([0; 65536], Duration::ZERO);
+        loop {
+            match stream.read(&mut chunk) {
+                Ok(0) => return judge(&answer),
+                Ok(_) if answer.len() > ANSWER_MAX => return Err("the answer has no end".into()),
+                Ok(n) => answer.extend_from_slice(&chunk[..n]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock && silence >= SILENCE_MAX => {
+                    return Err("it is never answered".into());
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    silence += PAUSE;
+                    let _ = stream.shutdown(Shutdown::Write);
+                }
+                Err(_) => return judge(&answer),
+            }
         }
     }
+}
+
+/// Whether it seems to be whole requests, so that a server will not wait for more.
+fn is_whole(mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        let Some(end) = bytes.windows(4).position(|part| part == b"\r\n\r\n") else { return false };
+        let (head, body) = (String::from_utf8_lossy(&bytes[..end]).to_lowercase(), &bytes[end + 4..]);
+        if head.contains("transfer-encoding") {
+            return body.ends_with(b"0\r\n\r\n");
+        }
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+        let length = length.map_or(Some(0), |length| length.trim().parse().ok()).unwrap_or(usize::MAX);
+        let Some(rest) = body.get(length..) else { return false };
+        bytes = rest;
+    }
+    true
 }
 
 /// What is said of ourselves must not be that we failed.
@@ -89,11 +120,16 @@ fn judge(answer: &[u8]) -> Result<bool, String> {
     if text.contains("daemon.bug") {
         return Err(text.into_owned());
     }
-    let last = text.rmatch_indices("HTTP/1.").next().map_or("", |(at, _)| &text[at + "HTTP/1.".len()..]);
-    // Version and status, such as "1 200": what was refused behind all checks is as good as done.
-    Ok(last.get(2..5) == Some("200") || text.contains(REFUSED))
+    let answers = text.matches(STATUS).count();
+    // What was refused behind all checks is as good as done. One answer is that to the last request, which is ours.
+    let good = text.matches(&format!("{STATUS}200")).count() + text.matches(REFUSED).count();
+    Ok(answers > 1 && good == answers)
 }
 
+/// What each answer begins with, up to its number.
+const STATUS: &str = "HTTP/1.1 ";
+/// Behind each input: whoever answers it hangs up.
+const LAST: &[u8] = b"GET /v1/list HTTP/1.1\r\nhost: braid\r\nconnection: close\r\n\r\n";
 /// The code of what is refused because it would change something.
 const REFUSED: &str = "fuzz.refused";
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{Change, Sample, Target, change};
+use super::{Named, Sample, Target, change};
 use crate::device::{Model, fio};
 use crate::lab::fio as job_file;
 use crate::lab::job::Job;
@@ -29,29 +29,38 @@ macro_rules! files {
     };
 }
 
-pub(super) fn targets() -> Vec<Target> {
-    let text: Change = change::text;
-    let target = |name, about, corpus, read: fn(&str) -> Result<(), String>| Target {
+pub(super) const TARGETS: &[Named] = &[
+    ("job", || of_files("job", "a job file of fio", jobs(), job)),
+    ("trace", || of_files("trace", "a trace of blkparse or of braid", traces(), trace)),
+    ("model", || {
+        of_files("model", "a model of a device", models(), |text| Model::parse(text).map(|m| drop(m.to_toml())))
+    }),
+    ("pool", || of_files("pool", "a pool in words", pools(), pool)),
+    ("measurement", || {
+        let read = |text: &str| fio::from_fio(text).map(drop);
+        of_files("measurement", "the output of fio --output-format=json", measurements(), read)
+    }),
+    ("scenario", || {
+        let read = |text: &str| Scenario::parse(text).map(|scenario| drop(scenario.to_text()));
+        of_files("scenario", "a scenario of the swarm", scenarios(), read)
+    }),
+];
+
+fn of_files(
+    name: &'static str,
+    about: &'static str,
+    corpus: Vec<Sample>,
+    read: fn(&str) -> Result<(), String>,
+) -> Target {
+    Target {
         name,
         about,
         corpus,
-        change: text,
+        change: change::text,
         // Whoever reads a file refuses what is not text before it gets here.
         run: Box::new(move |bytes| Ok(std::str::from_utf8(bytes).is_ok_and(|text| read(text).is_ok()))),
         memory: MEMORY,
-    };
-    vec![
-        target("job", "a job file of fio", jobs(), job),
-        target("trace", "a trace of blkparse or of braid", traces(), trace),
-        target("model", "a model of a device", models(), |text| Model::parse(text).map(|model| drop(model.to_toml()))),
-        target("pool", "a pool in words", pools(), pool),
-        target("measurement", "the output of fio --output-format=json", measurements(), |text| {
-            fio::from_fio(text).map(drop)
-        }),
-        target("scenario", "a scenario of the swarm", scenarios(), |text| {
-            Scenario::parse(text).map(|s| drop(s.to_text()))
-        }),
-    ]
+    }
 }
 
 fn jobs() -> Vec<Sample> {
@@ -139,9 +148,10 @@ mod tests {
             let files = std::fs::read_dir(entry.path()).expect("a folder of it").flatten();
             there.extend(files.map(|file| (kind.clone(), file.file_name().into_string().expect("text"))));
         }
-        let used: BTreeSet<_> = targets()
+        let used: BTreeSet<_> = TARGETS
             .iter()
-            .flat_map(|target| target.corpus.iter().map(|sample| (target.name.to_string(), sample.name.to_string())))
+            .map(|(_, make)| make())
+            .flat_map(|Target { name, corpus, .. }| corpus.into_iter().map(|s| (name.to_string(), s.name.to_string())))
             .filter(|(_, name)| name.contains('.'))
             .collect();
         assert_eq!(there, used);

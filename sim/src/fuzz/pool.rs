@@ -11,7 +11,7 @@ use braid_core::request::{Content, Input, IoError, NO_BUF, Op, Output, Request};
 use braid_core::units::{BLOCK, BufId, ClientId, Instant, MIB, Uuid};
 
 use super::image::{CONTENT, Image, Kind, long, seal, short};
-use super::{Sample, Target, change, seeds};
+use super::{Change, Named, Sample, Target, change, seeds};
 use crate::pages;
 use crate::rng::Rng;
 
@@ -26,34 +26,34 @@ const ASKED_MAX: usize = 4;
 /// Bytes of a log block's head.
 const LOG_HEAD: usize = 64;
 
-pub(super) fn targets() -> Vec<Target> {
-    let of_images = |name, about, change| Target {
-        name,
-        about,
-        corpus: seeds::images(),
-        change,
-        run: Box::new(open),
-        memory: 256 << 20,
-    };
-    vec![
-        Target {
-            name: "superblock",
-            about: "a slot of a member, and the opening of a pool that has nothing else",
-            corpus: seeds::slots(),
-            change: change_slot,
-            run: Box::new(superblock),
-            memory: 4 << 20,
-        },
-        of_images("log", "log blocks of a pool that is opened and goes on", |rng, corpus| {
-            change_block(rng, corpus, Kind::Log)
-        }),
-        of_images("checkpoint", "root and leaves of a pool that is opened and goes on", |rng, corpus| {
-            match rng.below(8) {
-                0 => change_slot_of(rng, corpus),
-                _ => change_block(rng, corpus, Kind::Page),
-            }
-        }),
-    ]
+pub(super) const TARGETS: &[Named] = &[("superblock", of_slots), ("log", of_log), ("checkpoint", of_checkpoint)];
+
+fn of_slots() -> Target {
+    Target {
+        name: "superblock",
+        about: "a slot of a member, and the opening of a pool that has nothing else",
+        corpus: seeds::slots(),
+        change: change_slot,
+        run: Box::new(superblock),
+        memory: 4 << 20,
+    }
+}
+
+fn of_images(name: &'static str, about: &'static str, change: Change) -> Target {
+    Target { name, about, corpus: seeds::images(), change, run: Box::new(open), memory: 256 << 20 }
+}
+
+fn of_log() -> Target {
+    of_images("log", "log blocks of a pool that is opened and goes on", |rng, corpus| {
+        change_block(rng, corpus, Kind::Log)
+    })
+}
+
+fn of_checkpoint() -> Target {
+    of_images("checkpoint", "root and leaves of a pool that is opened and goes on", |rng, corpus| match rng.below(8) {
+        0 => change_slot_of(rng, corpus),
+        _ => change_block(rng, corpus, Kind::Page),
+    })
 }
 
 /// A slot with changes; nearly always sealed again.

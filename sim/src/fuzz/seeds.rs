@@ -9,7 +9,7 @@ use braid_core::control::{Command, VolumeClass};
 use braid_core::meta::PAGE;
 use braid_core::meta::superblock::Superblock;
 use braid_core::request::Op;
-use braid_core::units::{DeviceId, MIB};
+use braid_core::units::{DeviceId, MIB, STRIP};
 
 use super::Sample;
 use super::image::{CONTENT, Image, long, seal, short};
@@ -28,6 +28,13 @@ static WRITTEN: LazyLock<Vec<(&'static str, Image)>> = LazyLock::new(|| {
 
 /// A forgery: a seal agrees with what it seals.
 type Forge = fn(&mut Image);
+
+/// Those that open, at the price of a number as large as there may be.
+const FAR_OUT: &[(&str, Forge)] = &[
+    ("the-highest-chunk-there-can-be", |image| append(image, &chunk((1 << 30) - 1))),
+    ("the-highest-volume-there-can-be", |image| append(image, &volume((1 << 20) - 1))),
+    ("the-highest-member-there-can-be", |image| append(image, &member(65_535))),
+];
 
 const FORGED: &[(&str, Forge)] = &[
     ("a-root-of-half-a-million-pages", |image| superblocks(image, |sb| sb.root = vec![(sb.root[0].0, 4096); 128])),
@@ -48,13 +55,16 @@ const FORGED: &[(&str, Forge)] = &[
 /// Images, as `checkpoint` and `log` read them.
 pub(super) fn images() -> Vec<Sample> {
     let fine = WRITTEN.iter().map(|(name, image)| Sample::fine(name, image.encode()));
-    let forged = FORGED.iter().map(|(name, forge)| {
-        let mut image = WRITTEN[0].1.clone();
-        forge(&mut image);
-        image.seal();
-        Sample::damaged(name, image.encode())
-    });
-    fine.chain(forged).collect()
+    let far_out = FAR_OUT.iter().map(|(name, forge)| Sample::fine(name, forged(*forge)));
+    let forged = FORGED.iter().map(|(name, forge)| Sample::damaged(name, forged(*forge)));
+    fine.chain(far_out).chain(forged).collect()
+}
+
+fn forged(forge: Forge) -> Vec<u8> {
+    let mut image = WRITTEN[0].1.clone();
+    forge(&mut image);
+    image.seal();
+    image.encode()
 }
 
 /// Slots, as `superblock` reads them.
@@ -165,6 +175,22 @@ fn volume(id: u32) -> Vec<u8> {
     let mut record = [&[4][..], &id.to_le_bytes(), &(name.len() as u16).to_le_bytes(), name.as_bytes()].concat();
     record.extend_from_slice(&(1u64 << 54).to_le_bytes());
     record.push(0);
+    record
+}
+
+/// A data chunk of 64 KiB behind everything else of the first member, in profile single.
+fn chunk(id: u32) -> Vec<u8> {
+    let mut record = [&[2][..], &id.to_le_bytes(), &[0, 0, 0], &STRIP.to_le_bytes(), &STRIP.to_le_bytes()].concat();
+    record.extend([1, 0, 1, 0]);
+    record.extend(&(63 * MIB / STRIP).to_le_bytes()[..5]);
+    record
+}
+
+/// A member of which nothing is known, and that is not there.
+fn member(id: u32) -> Vec<u8> {
+    let mut record = [&[7][..], &id.to_le_bytes(), &[9; 16], &[0, 0], &(64 * MIB).to_le_bytes()].concat();
+    record.extend([3, 0]);
+    record.extend(b"ssd\0\0\0\0\0\0");
     record
 }
 

@@ -181,8 +181,7 @@ fn metered(target: &Target, input: &[u8]) -> (Result<bool, String>, usize) {
 
 /// The targets named, or all.
 fn chosen(flags: &FuzzFlags, folder: &Path) -> Result<Vec<Target>, ApiError> {
-    let mut all = fuzz::targets();
-    let known: Vec<&str> = all.iter().map(|target| target.name).chain(sockets::NAMES).collect();
+    let known: Vec<&str> = fuzz::names().into_iter().chain(sockets::NAMES).collect();
     if let Some(name) = flags.targets.iter().find(|name| !known.contains(&name.as_str())) {
         let message = format!("there is no target '{name}'; there are {}", known.join(", "));
         let error = ApiError::usage("lab.unknown", message);
@@ -192,7 +191,7 @@ fn chosen(flags: &FuzzFlags, folder: &Path) -> Result<Vec<Target>, ApiError> {
         });
     }
     let is_wanted = |name: &str| flags.targets.is_empty() || flags.targets.iter().any(|wanted| wanted == name);
-    all.retain(|target| is_wanted(target.name));
+    let mut all = fuzz::targets(is_wanted);
     all.extend(sockets::targets(folder, is_wanted).map_err(|why| ApiError::failed("lab.fuzz", why))?);
     Ok(all)
 }
