@@ -60,7 +60,8 @@ pub fn text(rng: &mut Rng, corpus: &[Sample]) -> Vec<u8> {
         let other = &rng.pick(corpus).bytes;
         match rng.below(8) {
             0 => change(rng, &mut bytes, other),
-            1..=3 => number(rng, &mut bytes),
+            1 | 2 => number(rng, &mut bytes),
+            3 => enclosed(rng, &mut bytes, other),
             4 | 5 => piece(rng, &mut bytes, other, is_word),
             _ => piece(rng, &mut bytes, other, |byte| byte != b'\n'),
         }
@@ -201,6 +202,34 @@ fn number(rng: &mut Rng, bytes: &mut Vec<u8>) {
         bytes.splice(place, new);
     }
     bytes.truncate(LEN_MAX);
+}
+
+/// What stands between quotes or brackets goes, comes twice, or gives way to that of another input.
+fn enclosed(rng: &mut Rng, bytes: &mut Vec<u8>, other: &[u8]) {
+    let Some(place) = enclosed_in(rng, bytes) else { return };
+    let new = match rng.below(4) {
+        0 | 1 => Vec::new(),
+        2 => [&bytes[place.clone()], &bytes[place.clone()]].join(&b","[..]),
+        _ => enclosed_in(rng, other).map_or(Vec::new(), |from| other[from].to_vec()),
+    };
+    bytes.splice(place, new);
+    bytes.truncate(LEN_MAX);
+}
+
+/// Some place between quotes or brackets.
+fn enclosed_in(rng: &mut Rng, bytes: &[u8]) -> Option<std::ops::Range<usize>> {
+    const PAIRS: [(u8, u8); 3] = [(b'"', b'"'), (b'[', b']'), (b'{', b'}')];
+    let closes = |byte: u8| PAIRS.iter().find(|(open, _)| *open == byte).map(|(_, close)| *close);
+    let opens = || (0..bytes.len()).filter(|&i| closes(bytes[i]).is_some());
+    let first = opens().nth(rng.below(opens().count() as u64) as usize)?;
+    let (open, close) = (bytes[first], closes(bytes[first])?);
+    let mut depth = 0;
+    let end = bytes[first + 1..].iter().position(|&byte| {
+        depth += i32::from(byte == open && open != close);
+        depth -= i32::from(byte == close);
+        depth < 0
+    })?;
+    Some(first + 1..first + 1 + end)
 }
 
 /// A word or line goes, comes twice, or gives way to one of another input.

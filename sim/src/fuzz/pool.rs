@@ -11,7 +11,7 @@ use braid_core::request::{Content, Input, IoError, NO_BUF, Op, Output, Request};
 use braid_core::units::{BLOCK, BufId, ClientId, Instant, MIB, Uuid};
 
 use super::image::{CONTENT, Image, Kind, long, seal, short};
-use super::{Change, Named, Sample, Target, change, seeds};
+use super::{Named, Sample, Target, change, seeds};
 use crate::pages;
 use crate::rng::Rng;
 
@@ -23,6 +23,8 @@ const READ_MAX: u64 = 8 * MIB;
 const OUTPUTS_MAX: usize = 20_000;
 /// Volumes that are asked for something.
 const ASKED_MAX: usize = 4;
+/// Most memory for an image: numbers as high as they may be cost a quarter of it.
+const IMAGE_MEMORY: usize = 256 << 20;
 /// Bytes of a log block's head.
 const LOG_HEAD: usize = 64;
 
@@ -39,21 +41,29 @@ fn of_slots() -> Target {
     }
 }
 
-fn of_images(name: &'static str, about: &'static str, change: Change) -> Target {
-    Target { name, about, corpus: seeds::images(), change, run: Box::new(open), memory: 256 << 20 }
-}
-
 fn of_log() -> Target {
-    of_images("log", "log blocks of a pool that is opened and goes on", |rng, corpus| {
-        change_block(rng, corpus, Kind::Log)
-    })
+    Target {
+        name: "log",
+        about: "log blocks of a pool that is opened and goes on",
+        corpus: seeds::images(),
+        change: |rng, corpus| change_block(rng, corpus, Kind::Log),
+        run: Box::new(open),
+        memory: IMAGE_MEMORY,
+    }
 }
 
 fn of_checkpoint() -> Target {
-    of_images("checkpoint", "root and leaves of a pool that is opened and goes on", |rng, corpus| match rng.below(8) {
-        0 => change_slot_of(rng, corpus),
-        _ => change_block(rng, corpus, Kind::Page),
-    })
+    Target {
+        name: "checkpoint",
+        about: "root and leaves of a pool that is opened and goes on",
+        corpus: seeds::images_and_forged(),
+        change: |rng, corpus| match rng.below(8) {
+            0 => change_slot_of(rng, corpus),
+            _ => change_block(rng, corpus, Kind::Page),
+        },
+        run: Box::new(open),
+        memory: IMAGE_MEMORY,
+    }
 }
 
 /// A slot with changes; nearly always sealed again.

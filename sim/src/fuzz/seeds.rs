@@ -52,12 +52,16 @@ const FORGED: &[(&str, Forge)] = &[
     ("a-leaf-behind-the-end-of-its-volume", |image| append(image, &[volume(9), leaf_line(9, 1 << 30)].concat())),
 ];
 
-/// Images, as `checkpoint` and `log` read them.
+/// Images as an engine leaves them.
 pub(super) fn images() -> Vec<Sample> {
-    let fine = WRITTEN.iter().map(|(name, image)| Sample::fine(name, image.encode()));
+    WRITTEN.iter().map(|(name, image)| Sample::fine(name, image.encode())).collect()
+}
+
+/// With those whose root was forged.
+pub(super) fn images_and_forged() -> Vec<Sample> {
     let far_out = FAR_OUT.iter().map(|(name, forge)| Sample::fine(name, forged(*forge)));
     let forged = FORGED.iter().map(|(name, forge)| Sample::damaged(name, forged(*forge)));
-    fine.chain(far_out).chain(forged).collect()
+    images().into_iter().chain(far_out).chain(forged).collect()
 }
 
 fn forged(forge: Forge) -> Vec<u8> {
