@@ -48,7 +48,7 @@ fn every_target_is_fuzzed_briefly() {
     );
     for target in targets {
         let (inputs, taken) = (&target["inputs"], target["taken"].as_u64().expect("a number"));
-        assert!(*inputs == BRIEFLY && (10..BRIEFLY - 10).contains(&taken), "some are taken, some refused: {target}");
+        assert!(*inputs == BRIEFLY && (10..BRIEFLY).contains(&taken), "some are taken, some refused: {target}");
     }
 }
 

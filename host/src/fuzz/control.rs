@@ -160,6 +160,7 @@ looks! {
     volume_map MapVolume -> Vec<MapExtent>;
     shares ListShares -> Vec<ShareInfo>;
     scrub_status ScrubStatus -> Vec<ScrubInfo>;
+    job_status JobStatus -> Vec<JobInfo>;
     events ListEvents -> Vec<EventInfo>;
     --
     create CreatePool -> Change;
@@ -177,5 +178,10 @@ looks! {
     share CreateShare -> ShareInfo;
     unshare RemoveShare -> Change;
     scrub Scrub -> Change;
+    add AddDevices -> Change;
+    remove RemoveDevice -> Change;
+    replace ReplaceDevice -> Change;
+    balance Balance -> Change;
+    job JobControl -> Change;
     trace TakeTrace -> TracePart;
 }

@@ -23,6 +23,7 @@ static WRITTEN: LazyLock<Vec<(&'static str, Image)>> = LazyLock::new(|| {
         ("a-new-pool", written(1, Profile::Single, |_| ())),
         ("a-log-behind-a-checkpoint", written(1, Profile::Single, used)),
         ("two-members-and-a-scrub", written(2, Profile::Raid1, scrubbed)),
+        ("a-member-on-its-way-out", written(3, Profile::Raid1, emptied)),
     ]
 });
 
@@ -133,6 +134,13 @@ fn scrubbed(world: &mut World) {
     world.run_until_quiet();
     let set = Command::Set { name: "read_policy".into(), value: "queue".into() };
     world.control(set).expect("a policy");
+}
+
+/// A crash in the middle of it.
+fn emptied(world: &mut World) {
+    used(world);
+    world.control(Command::RemoveDevice { device: DeviceId(2) }).expect("the rest has room");
+    (0..200).for_each(|_| drop(world.step()));
 }
 
 /// Superblocks, logs and pages on the disks of a world.
