@@ -84,7 +84,7 @@ pub struct Framing {
     /// Bytes of the message that `bytes` begins with; `is_first` for the first of a stream.
     pub len: fn(bytes: &[u8], is_first: bool) -> usize,
     /// Puts right what a message says of its own length.
-    pub seal: fn(message: &mut Vec<u8>),
+    pub seal: fn(message: &mut [u8]),
 }
 
 /// A stream of messages with changes: of one, of their order, of which there are. A message may come from another stream.

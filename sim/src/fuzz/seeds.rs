@@ -20,10 +20,10 @@ use crate::{Crash, World};
 /// What an engine wrote, by name.
 static WRITTEN: LazyLock<Vec<(&'static str, Image)>> = LazyLock::new(|| {
     vec![
-        ("a-new-pool", written(1, Profile::Single, |_| ())),
-        ("a-log-behind-a-checkpoint", written(1, Profile::Single, used)),
-        ("two-members-and-a-scrub", written(2, Profile::Raid1, scrubbed)),
-        ("a-member-on-its-way-out", written(3, Profile::Raid1, emptied)),
+        ("a-new-pool", written(1, "single", |_| ())),
+        ("a-log-behind-a-checkpoint", written(1, "single", used)),
+        ("two-members-and-a-scrub", written(2, "raid1", scrubbed)),
+        ("a-member-on-its-way-out", written(3, "raid1", emptied)),
     ]
 });
 
@@ -106,7 +106,8 @@ pub(super) fn slots() -> Vec<Sample> {
 }
 
 /// A pool that something was done with, as a crash leaves it.
-fn written(devices: usize, profile: Profile, work: fn(&mut World)) -> Image {
+fn written(devices: usize, profile: &str, work: fn(&mut World)) -> Image {
+    let profile = Profile::parse(profile).expect("a profile");
     let model = Model::shipped("sata-ssd").expect("it comes with the crate");
     let shape = Shape { size: 64 * MIB, model, class: "ssd" };
     let mut world = World::with_pool(1, &vec![shape; devices], profile, profile.system(), &[]);
@@ -140,7 +141,11 @@ fn scrubbed(world: &mut World) {
 fn emptied(world: &mut World) {
     used(world);
     world.control(Command::RemoveDevice { device: DeviceId(2) }).expect("the rest has room");
-    (0..200).for_each(|_| drop(world.step()));
+    let mut steps = 0;
+    world.run_until(|_| {
+        steps += 1;
+        steps > 200
+    });
 }
 
 /// Superblocks, logs and pages on the disks of a world.

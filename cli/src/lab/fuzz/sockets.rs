@@ -78,7 +78,7 @@ fn option_len(bytes: &[u8], is_first: bool) -> usize {
     }
 }
 
-fn seal_option(message: &mut Vec<u8>) {
+fn seal_option(message: &mut [u8]) {
     if message.len() >= OPTION_LEN {
         message[..8].copy_from_slice(&IHAVEOPT.to_be_bytes());
         let data = message.len() - OPTION_LEN;
@@ -94,7 +94,7 @@ fn request_len(bytes: &[u8], _: bool) -> usize {
     }
 }
 
-fn seal_request(message: &mut Vec<u8>) {
+fn seal_request(message: &mut [u8]) {
     let magic = braid_host::nbd::proto::REQUEST_MAGIC.to_be_bytes();
     if message.len() >= REQUEST_LEN {
         message[..4].copy_from_slice(&magic);
