@@ -12,6 +12,7 @@
 //! | `image.rs` | the pool's own records as one value; seals that agree with what they seal |
 //! | `seeds.rs` | images that an engine wrote, and forged ones by name |
 //! | `pool.rs` | targets `superblock`, `log`, `checkpoint`: up to an engine that serves |
+//! | `checksums.rs` | target `checksums`: pages of them, and content of which copies are wrong |
 //! | `files.rs` | targets that users write: jobs, traces, models, pools, scenarios, flight records |
 //!
 //! A [`Target`] may refuse an input or take it, and both are fine. What counts memory and time is whoever runs it:
@@ -20,6 +21,7 @@
 //! Left out: which lines an input reaches. Seals are put right behind a change, so that most inputs get past them.
 
 pub mod change;
+mod checksums;
 mod files;
 mod image;
 mod pool;
@@ -96,7 +98,7 @@ impl Target {
 type Named = (&'static str, fn() -> Target);
 
 fn all() -> impl Iterator<Item = &'static Named> {
-    pool::TARGETS.iter().chain(files::TARGETS)
+    pool::TARGETS.iter().chain(checksums::TARGETS).chain(files::TARGETS)
 }
 
 /// Names of the targets of this crate and of core.

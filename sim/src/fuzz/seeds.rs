@@ -17,13 +17,18 @@ use crate::device::Model;
 use crate::world::Shape;
 use crate::{Crash, World};
 
+/// Bytes of each member.
+const MEMBER: u64 = 128 * MIB;
+
 /// What an engine wrote, by name.
 static WRITTEN: LazyLock<Vec<(&'static str, Image)>> = LazyLock::new(|| {
     vec![
-        ("a-new-pool", written(1, "single", |_| ())),
-        ("a-log-behind-a-checkpoint", written(1, "single", used)),
-        ("two-members-and-a-scrub", written(2, "raid1", scrubbed)),
-        ("a-member-on-its-way-out", written(3, "raid1", emptied)),
+        ("a-new-pool", written(1, "single", "none", |_| ())),
+        ("a-new-pool-with-checksums", written(1, "single", "crc32c", |_| ())),
+        ("a-log-behind-a-checkpoint", written(1, "single", "none", used)),
+        ("two-members-and-a-scrub", written(2, "raid1", "none", scrubbed)),
+        ("two-members-and-a-scrub-of-checksums", written(2, "raid1", "crc32c", scrubbed)),
+        ("a-member-on-its-way-out", written(3, "raid1", "xxh3", emptied)),
     ]
 });
 
@@ -35,6 +40,12 @@ const FAR_OUT: &[(&str, Forge)] = &[
     ("the-highest-chunk-there-can-be", |image| append(image, &chunk((1 << 30) - 1))),
     ("the-highest-volume-there-can-be", |image| append(image, &volume((1 << 20) - 1))),
     ("the-highest-member-there-can-be", |image| append(image, &member(65_535))),
+];
+
+/// The same, of a pool with checksums.
+const FAR_OUT_SUMMED: &[(&str, Forge)] = &[
+    ("the-highest-chunk-that-has-checksums", |image| append(image, &chunk((1 << 28) - 1))),
+    ("a-chunk-too-high-for-checksums", |image| append(image, &chunk((1 << 30) - 1))),
 ];
 
 const FORGED: &[(&str, Forge)] = &[
@@ -60,13 +71,20 @@ pub(super) fn images() -> Vec<Sample> {
 
 /// With those whose root was forged.
 pub(super) fn images_and_forged() -> Vec<Sample> {
-    let far_out = FAR_OUT.iter().map(|(name, forge)| Sample::fine(name, forged(*forge)));
-    let forged = FORGED.iter().map(|(name, forge)| Sample::damaged(name, forged(*forge)));
-    images().into_iter().chain(far_out).chain(forged).collect()
+    let far_out = FAR_OUT.iter().map(|(name, forge)| Sample::fine(name, forged("a-new-pool", *forge)));
+    let summed = "a-new-pool-with-checksums";
+    let far_out_summed = FAR_OUT_SUMMED.iter().map(|(name, forge)| Sample::fine(name, forged(summed, *forge)));
+    let forged = FORGED.iter().map(|(name, forge)| Sample::damaged(name, forged("a-new-pool", *forge)));
+    images().into_iter().chain(far_out).chain(far_out_summed).chain(forged).collect()
 }
 
-fn forged(forge: Forge) -> Vec<u8> {
-    let mut image = WRITTEN[0].1.clone();
+fn image(name: &str) -> &'static Image {
+    let named = WRITTEN.iter().find(|(known, _)| *known == name);
+    &named.expect("an engine wrote it").1
+}
+
+fn forged(of: &str, forge: Forge) -> Vec<u8> {
+    let mut image = image(of).clone();
     forge(&mut image);
     image.seal();
     image.encode()
@@ -75,7 +93,7 @@ fn forged(forge: Forge) -> Vec<u8> {
 /// Slots, as `superblock` reads them.
 pub(super) fn slots() -> Vec<Sample> {
     let fine = WRITTEN.iter().map(|(name, image)| Sample::fine(name, short(&image.slots[0])));
-    let slot = &WRITTEN[2].1.slots[0];
+    let slot = &image("two-members-and-a-scrub").slots[0];
     let changed = |change: fn(&mut Superblock)| {
         let mut superblock = Superblock::decode(slot).expect("an engine wrote it");
         change(&mut superblock);
@@ -106,11 +124,11 @@ pub(super) fn slots() -> Vec<Sample> {
 }
 
 /// A pool that something was done with, as a crash leaves it.
-fn written(devices: usize, profile: &str, work: fn(&mut World)) -> Image {
+fn written(devices: usize, profile: &str, checksum: &str, work: fn(&mut World)) -> Image {
     let profile = Profile::parse(profile).expect("a profile");
     let model = Model::shipped("sata-ssd").expect("it comes with the crate");
-    let shape = Shape { size: 64 * MIB, model, class: "ssd" };
-    let mut world = World::with_pool(1, &vec![shape; devices], profile, profile.system(), &[]);
+    let shape = Shape { size: MEMBER, model, class: "ssd" };
+    let mut world = World::with_pool(1, &vec![shape; devices], profile, profile.system(), &[("checksum", checksum)]);
     work(&mut world);
     world.crash(Crash::Process);
     image_of(&world)
@@ -199,13 +217,13 @@ fn volume(id: u32) -> Vec<u8> {
 fn chunk(id: u32) -> Vec<u8> {
     let mut record = [&[2][..], &id.to_le_bytes(), &[0, 0, 0], &STRIP.to_le_bytes(), &STRIP.to_le_bytes()].concat();
     record.extend([1, 0, 1, 0]);
-    record.extend(&(63 * MIB / STRIP).to_le_bytes()[..5]);
+    record.extend(&((MEMBER - MIB) / STRIP).to_le_bytes()[..5]);
     record
 }
 
 /// A member of which nothing is known, and that is not there.
 fn member(id: u32) -> Vec<u8> {
-    let mut record = [&[7][..], &id.to_le_bytes(), &[9; 16], &[0, 0], &(64 * MIB).to_le_bytes()].concat();
+    let mut record = [&[7][..], &id.to_le_bytes(), &[9; 16], &[0, 0], &MEMBER.to_le_bytes()].concat();
     record.extend([3, 0]);
     record.extend(b"ssd\0\0\0\0\0\0");
     record
