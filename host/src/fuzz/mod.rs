@@ -71,7 +71,7 @@ pub const TRANSMISSIONS: &[Sample] = samples!("transmission":
 pub const CONTROLS: &[Sample] = samples!("control":
     fine ["braid-asks-for-counters", "braid-asks-for-metrics", "braid-asks-for-status", "braid-creates-a-pool",
         "braid-creates-a-volume", "braid-sets-a-property", "curl-asks-by-query", "curl-sends-chunks-twice",
-        "a-share-a-scrub-and-an-import", "members-come-and-go"]
+        "a-share-a-scrub-and-an-import", "members-come-and-go", "shares-with-every-flag-and-volumes"]
     damaged ["a-body-of-a-gib", "a-chunk-of-a-tib", "a-key-twice", "a-length-that-is-no-number", "a-method-nobody-has",
         "a-name-of-ten-kib", "a-number-past-all-numbers", "a-size-that-rounds-past-all-numbers", "an-unknown-key",
         "five-hundred-arrays-deep", "half-a-body", "half-a-header", "no-such-route", "not-http", "two-hundred-headers"]);
