@@ -25,7 +25,7 @@ use braid_core::meta::PAGE;
 use braid_core::meta::codec::crc32c;
 use braid_core::request::{Event, Op};
 use braid_core::sums::{self, Checksum, PageName, SECTOR, SECTORS};
-use braid_core::units::{BLOCK, ChunkId, DeviceId, MIB, UNIT, VolumeId};
+use braid_core::units::{BLOCK, BLOCKS_PER_UNIT, ChunkId, DeviceId, MIB, UNIT, VolumeId};
 use braid_core::volume::{Extent, INTERNAL};
 
 use super::image::{Image, long};
@@ -40,10 +40,8 @@ pub(super) const TARGETS: &[Named] = &[("checksums", target)];
 
 /// What the pool's content is summed with.
 const KIND: Checksum = Checksum::Crc32c;
-/// Units with content: three pages of checksums, the last one in part.
+/// Units with content, a block each: three pages of checksums, the last one in part.
 const UNITS: u64 = 128;
-/// Blocks of each.
-const PER_UNIT: u64 = 2;
 /// Pages of a chunk's checksums in the volume of pages; see `docs/format.md`.
 const SPAN: u64 = 1 << 14;
 /// The pool itself, its content and what is checked of it.
@@ -128,8 +126,9 @@ fn shape() -> Shape {
     Shape { size: 64 * MIB, model: Model::shipped("sata-ssd").expect("it comes with the crate"), class: "ssd" }
 }
 
+/// First byte of a block with content.
 fn place(i: u64) -> u64 {
-    i / PER_UNIT * UNIT + i % PER_UNIT * 7 * BLOCK
+    i * UNIT + i % BLOCKS_PER_UNIT * BLOCK
 }
 
 impl Kept {
@@ -139,7 +138,7 @@ impl Kept {
         let mut world = World::with_pool(1, &[shape(), shape()], profile, profile.system(), &set);
         let volume = world.volume("v", 1 << 30, VolumeClass::Auto);
         let write = |world: &mut World| {
-            for i in 0..UNITS * PER_UNIT {
+            for i in 0..UNITS {
                 world.run(volume, Op::Write { fua: false }, place(i), BLOCK).expect("there is room");
             }
             world.run(volume, Op::Flush, 0, 0).expect("nothing is in the way");
@@ -149,7 +148,7 @@ impl Kept {
         let first = written(&world, volume, 0);
         let old = home(&world, first.page).bytes;
         write(&mut world);
-        let blocks: Vec<Written> = (0..UNITS * PER_UNIT).map(|i| written(&world, volume, i)).collect();
+        let blocks: Vec<Written> = (0..UNITS).map(|i| written(&world, volume, i)).collect();
         let homes = blocks.iter().map(|block| (block.page, home(&world, block.page))).collect();
         for (i, block) in blocks.iter().enumerate().filter(|(_, block)| block.is_struck) {
             let (device, at) = world.places(volume, block.at)[i / 2 % 2];

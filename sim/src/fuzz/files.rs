@@ -104,8 +104,20 @@ fn measurements() -> Vec<Sample> {
 fn scenarios() -> Vec<Sample> {
     let drawn = [("drawn-from-1", 1), ("drawn-from-2", 2)];
     let fine = drawn.map(|(name, seed)| Sample::fine(name, draw::scenario(seed).to_text()));
+    let short = [("the-beginning-of-3", 3), ("the-beginning-of-4", 4)];
+    let short = short.map(|(name, seed)| Sample::fine(name, beginning(draw::scenario(seed)).to_text()));
     let deep = Sample::damaged("five-hundred-arrays-deep", "[".repeat(500));
-    fine.into_iter().chain([deep]).collect()
+    fine.into_iter().chain(short).chain([deep]).collect()
+}
+
+/// A scenario of some lines: a change of it is more often one of what is rare in long ones.
+fn beginning(mut scenario: Scenario) -> Scenario {
+    scenario.lives.truncate(1);
+    for life in &mut scenario.lives {
+        life.steps.truncate(6);
+        life.faults.truncate(2);
+    }
+    scenario
 }
 
 fn job(text: &str) -> Result<(), String> {

@@ -41,7 +41,8 @@ fn count(bytes: isize) {
     if !COUNTS.load(Relaxed) {
         return;
     }
-    let now = NOW.fetch_add(bytes, Relaxed) + bytes;
+    // What is asked for may be as much as there are numbers.
+    let now = NOW.fetch_add(bytes, Relaxed).saturating_add(bytes);
     if now > LIMIT.load(Relaxed) {
         // Whoever looks on needs memory to tell of it.
         COUNTS.store(false, Relaxed);
