@@ -870,6 +870,8 @@ pub(crate) enum LabCommand {
     Crash(CrashFlags),
     /// Every fault, and every two of them, in every phase of every profile
     Faults(FaultsFlags),
+    /// Damaged inputs for everything that reads disks, sockets and files; exit code 1 at the first that fails
+    Fuzz(FuzzFlags),
     /// What grows with the pool: CPU, memory, opening and rebuilding by number of devices and size of volumes
     Scale(LabScale),
 }
@@ -985,6 +987,34 @@ pub(crate) struct SwarmFlags {
     /// Print the scenario that failed as it was drawn
     #[arg(long)]
     pub(crate) no_shrink: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct FuzzFlags {
+    /// Such as log or control [default: all]
+    #[arg(value_name = "TARGET")]
+    pub(crate) targets: Vec<String>,
+    /// Seed of the inputs
+    #[arg(long, value_name = "S", default_value_t = 0, value_parser = whole)]
+    pub(crate) seed: u64,
+    /// So many inputs of each target [default: 10000]
+    #[arg(long, value_name = "N", value_parser = count::<u64>)]
+    pub(crate) count: Option<u64>,
+    /// Number of the first input; the first ones are the corpus itself
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole)]
+    pub(crate) from: u64,
+    /// This input alone, as a failure left it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "count", "from"])]
+    pub(crate) input: Option<PathBuf>,
+    /// Folder for inputs that fail [default: .]
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Seconds for one input: a slow one takes a hundredth of one
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = count::<u64>)]
+    pub(crate) patience: u64,
+    /// Make this mistake on purpose, to see what a failure looks like: panic, memory or endless
+    #[arg(long = "break", value_name = "MISTAKE")]
+    pub(crate) mistake: Option<String>,
 }
 
 #[derive(Args, Debug)]

@@ -43,6 +43,10 @@ use clap::error::ErrorKind as ClapKind;
 use commands::{Context, Outcome};
 use std::process::ExitCode;
 
+/// Counts for `braid lab fuzz`, and for nobody else.
+#[global_allocator]
+static ALLOCATOR: lab::fuzz::meter::Meter = lab::fuzz::meter::Meter;
+
 fn main() -> ExitCode {
     let words: Vec<String> = words();
     let json = asks_for_json(&words);

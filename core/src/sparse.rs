@@ -1,23 +1,26 @@
 //! A table of things with ids that are never used again: look-up is two indices, and ids that are gone cost nothing but
-//! their share of an empty row. A pool may be old, and an image hostile: neither sizes memory by an id alone.
+//! their share of an empty row. A pool may be old, a volume large and nearly empty, and an image hostile: none of it sizes memory by an id alone.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Ids of one row. The largest id there is, 2^30, is worth 64 MiB of empty rows.
-const ROW: usize = 128;
-
-pub(crate) struct Sparse<T> {
+/// `ROW` is the ids of one row. The largest id of a chunk, 2^30, is worth 64 MiB of empty rows of 128.
+pub(crate) struct Sparse<T, const ROW: usize = 128> {
     rows: Vec<Option<Box<[Option<T>; ROW]>>>,
 }
 
-impl<T> Default for Sparse<T> {
+impl<T, const ROW: usize> Default for Sparse<T, ROW> {
     fn default() -> Self {
         Sparse { rows: Vec::new() }
     }
 }
 
-impl<T> Sparse<T> {
+impl<T, const ROW: usize> Sparse<T, ROW> {
+    /// Ids from here on are empty.
+    pub(crate) fn end(&self) -> usize {
+        self.rows.len() * ROW
+    }
+
     pub(crate) fn get(&self, id: usize) -> Option<&T> {
         self.rows.get(id / ROW)?.as_ref()?[id % ROW].as_ref()
     }
@@ -27,11 +30,19 @@ impl<T> Sparse<T> {
     }
 
     pub(crate) fn put(&mut self, id: usize, value: T) {
+        *self.place(id) = Some(value);
+    }
+
+    pub(crate) fn get_or_insert_with(&mut self, id: usize, make: impl FnOnce() -> T) -> &mut T {
+        self.place(id).get_or_insert_with(make)
+    }
+
+    fn place(&mut self, id: usize) -> &mut Option<T> {
         if self.rows.len() <= id / ROW {
             self.rows.resize_with(id / ROW + 1, || None);
         }
         let row = self.rows[id / ROW].get_or_insert_with(|| Box::new(core::array::from_fn(|_| None)));
-        row[id % ROW] = Some(value);
+        &mut row[id % ROW]
     }
 
     pub(crate) fn take(&mut self, id: usize) -> Option<T> {
@@ -50,6 +61,19 @@ impl<T> Sparse<T> {
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.rows.iter_mut().flatten().flat_map(|row| row.iter_mut().flatten())
     }
+
+    /// With their ids, those below `first` left out; rows that are empty are passed as one.
+    pub(crate) fn entries_from(&self, first: usize) -> impl Iterator<Item = (usize, &T)> {
+        let rows = self.rows.iter().enumerate().skip(first / ROW).filter_map(|(i, row)| Some((i * ROW, row.as_ref()?)));
+        let entries = rows.flat_map(|(base, row)| (base..).zip(row.iter()));
+        entries.filter_map(move |(id, value)| value.as_ref().filter(|_| id >= first).map(|value| (id, value)))
+    }
+
+    /// All, with their ids.
+    pub(crate) fn entries_mut(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
+        let rows = self.rows.iter_mut().enumerate().filter_map(|(i, row)| Some((i * ROW, row.as_mut()?)));
+        rows.flat_map(|(base, row)| (base..).zip(row.iter_mut())).filter_map(|(id, value)| Some((id, value.as_mut()?)))
+    }
 }
 
 #[cfg(test)]
@@ -59,7 +83,7 @@ mod tests {
 
     #[test]
     fn it_is_a_map_by_id() {
-        let (mut table, mut twin) = (Sparse::default(), BTreeMap::new());
+        let (mut table, mut twin) = (Sparse::<usize>::default(), BTreeMap::new());
         for i in 0..2000usize {
             let id = i * i * 31 % 1009;
             match i % 3 {
@@ -76,6 +100,12 @@ mod tests {
         }
         table.iter_mut().for_each(|v| *v += 1);
         assert!(table.iter().copied().eq(twin.values().map(|v| v + 1)));
+        for first in [0, 1, 127, 128, 500, 1008, 5000] {
+            let rest = twin.range(first..).map(|(id, v)| (*id, v + 1));
+            assert!(table.entries_from(first).map(|(id, v)| (id, *v)).eq(rest), "from {first}");
+        }
+        assert!(table.entries_mut().map(|(id, _)| id).eq(twin.keys().copied()));
+        assert!(table.end() > 1008 && *table.get_or_insert_with(1008, || 1) > 0);
         for id in 0..1009 {
             table.take(id);
         }

@@ -17,6 +17,7 @@ use alloc::vec::Vec;
 use crate::chunk::REGION;
 use crate::control::VolumeClass;
 use crate::report::VolumeCounters;
+use crate::sparse::Sparse;
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, ChunkId, UNIT, VolumeId};
 
 /// Entries of a leaf.
@@ -24,6 +25,9 @@ pub const LEAF: usize = REGION as usize;
 /// Bytes of a volume that one leaf maps.
 pub const LEAF_SPAN: u64 = LEAF as u64 * UNIT;
 const DIRECTORY: usize = 512;
+/// Directories of one row of the table of them: 8 TiB. So one byte far out in the largest volume costs 16 KiB of rows, and
+/// not 16 MiB of a table of all directories.
+const ROW: usize = 1024;
 
 /// Largest volume: 8 EiB would overflow no arithmetic, but nothing above 16 PiB was ever tried.
 pub const VOLUME_MAX: u64 = 1 << 54;
@@ -204,7 +208,7 @@ impl Extent {
 /// The map of a volume.
 #[derive(Default)]
 pub struct Map {
-    directories: Vec<Option<Box<[Slot; DIRECTORY]>>>,
+    directories: Sparse<Box<[Slot; DIRECTORY]>, ROW>,
     /// Leaves to write at the next checkpoint.
     pub(crate) dirty: Vec<u64>,
     /// Leaves with at least one entry.
@@ -213,17 +217,13 @@ pub struct Map {
 
 impl Map {
     fn slot(&self, leaf: u64) -> Option<&Slot> {
-        let directory = self.directories.get(usize::try_from(leaf).ok()? / DIRECTORY)?.as_ref()?;
+        let directory = self.directories.get(usize::try_from(leaf).ok()? / DIRECTORY)?;
         Some(&directory[leaf as usize % DIRECTORY])
     }
 
     pub(crate) fn slot_mut(&mut self, leaf: u64) -> &mut Slot {
-        let index = leaf as usize / DIRECTORY;
-        if self.directories.len() <= index {
-            self.directories.resize_with(index + 1, || None);
-        }
-        let directory =
-            self.directories[index].get_or_insert_with(|| Box::new(core::array::from_fn(|_| Slot::default())));
+        let empty = || Box::new(core::array::from_fn(|_| Slot::default()));
+        let directory = self.directories.get_or_insert_with(leaf as usize / DIRECTORY, empty);
         &mut directory[leaf as usize % DIRECTORY]
     }
 
@@ -280,8 +280,8 @@ impl Map {
     /// Has the next checkpoint write every leaf with such a page.
     pub(crate) fn touch_pages(&mut self, has: impl Fn(u64) -> bool) {
         let Map { directories, dirty, .. } = self;
-        for (i, directory) in directories.iter_mut().enumerate() {
-            for (j, slot) in directory.iter_mut().flat_map(|d| d.iter_mut()).enumerate() {
+        for (i, directory) in directories.entries_mut() {
+            for (j, slot) in directory.iter_mut().enumerate() {
                 if has(slot.page) && !core::mem::replace(&mut slot.dirty, true) {
                     dirty.push((i * DIRECTORY + j) as u64);
                 }
@@ -355,15 +355,13 @@ impl Map {
             let leaf = next / LEAF as u64;
             let directory = usize::try_from(leaf).map_or(usize::MAX, |l| l / DIRECTORY);
             let absent = match self.directories.get(directory) {
-                None => {
-                    return {
-                        *blocks = wanted;
-                        next
-                    };
+                None if directory >= self.directories.end() => {
+                    *blocks = wanted;
+                    return next;
                 }
-                Some(None) => DIRECTORY as u64 - leaf % DIRECTORY as u64,
-                Some(Some(d)) if d[leaf as usize % DIRECTORY].leaf.is_none() => 1,
-                Some(Some(_)) => break,
+                None => DIRECTORY as u64 - leaf % DIRECTORY as u64,
+                Some(d) if d[leaf as usize % DIRECTORY].leaf.is_none() => 1,
+                Some(_) => break,
             };
             *blocks += absent * LEAF as u64 * BLOCKS_PER_UNIT;
             next += absent * LEAF as u64;
@@ -375,7 +373,10 @@ impl Map {
     pub fn next_mapped(&self, mut unit: u64, end: u64) -> Option<u64> {
         while unit < end {
             let directory = usize::try_from(unit / LEAF as u64).ok()? / DIRECTORY;
-            if self.directories.get(directory)?.is_none() {
+            if self.directories.get(directory).is_none() {
+                if directory >= self.directories.end() {
+                    return None;
+                }
                 unit = (directory as u64 + 1) * (DIRECTORY * LEAF) as u64;
                 continue;
             }
@@ -393,20 +394,19 @@ impl Map {
 
     /// All leaves that exist, in order.
     pub(crate) fn slots(&self) -> impl Iterator<Item = (u64, &Slot)> {
-        self.directories
-            .iter()
-            .enumerate()
-            .filter_map(|(i, d)| Some((i, d.as_ref()?)))
-            .flat_map(|(i, d)| d.iter().enumerate().map(move |(j, slot)| ((i * DIRECTORY + j) as u64, slot)))
+        self.slots_from(0)
     }
 
     /// The first leaf at or after this one that exists.
     pub(crate) fn leaf_from(&self, leaf: u64) -> Option<(u64, &Slot)> {
         let first = usize::try_from(leaf).ok()? / DIRECTORY;
-        let directories = self.directories.iter().enumerate().skip(first).filter_map(|(i, d)| Some((i, d.as_ref()?)));
-        let slots =
-            directories.flat_map(|(i, d)| d.iter().enumerate().map(move |(j, s)| ((i * DIRECTORY + j) as u64, s)));
-        slots.skip_while(|&(at, _)| at < leaf).find(|(_, slot)| slot.leaf.is_some())
+        self.slots_from(first).skip_while(|&(at, _)| at < leaf).find(|(_, slot)| slot.leaf.is_some())
+    }
+
+    /// The leaves of this directory and of those behind it.
+    fn slots_from(&self, directory: usize) -> impl Iterator<Item = (u64, &Slot)> {
+        let directories = self.directories.entries_from(directory);
+        directories.flat_map(|(i, d)| d.iter().enumerate().map(move |(j, slot)| ((i * DIRECTORY + j) as u64, slot)))
     }
 
     /// All mapped entries with their units, in order.

@@ -8,6 +8,7 @@ pub mod control;
 pub mod daemon;
 #[cfg(feature = "fuse")]
 pub mod fuse;
+pub mod fuzz;
 pub mod limits;
 pub mod loopdev;
 pub mod nbd;

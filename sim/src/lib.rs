@@ -18,6 +18,7 @@ pub mod crash;
 pub mod device;
 pub mod disk;
 pub mod fault;
+pub mod fuzz;
 pub mod lab;
 pub mod matrix;
 pub mod oracle;

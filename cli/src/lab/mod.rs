@@ -9,11 +9,13 @@
 //! | `swarm.rs` | runs drawn from seeds |
 //! | `crash.rs` | power cuts at every point of small runs |
 //! | `faults.rs` | every fault and every two of them |
+//! | `fuzz/` | damaged inputs |
 //! | `docs.rs` | tables in `docs/policies.md` |
 
 mod crash;
 mod docs;
 mod faults;
+pub(crate) mod fuzz;
 mod report;
 mod svg;
 mod swarm;
@@ -54,6 +56,7 @@ pub(crate) fn lab(command: &LabCommand, json: bool) -> Outcome {
         LabCommand::Swarm(flags) => swarm::swarm(flags, json),
         LabCommand::Crash(flags) => crash::crash(flags, json),
         LabCommand::Faults(flags) => faults::faults(flags, json),
+        LabCommand::Fuzz(flags) => fuzz::fuzz(flags, json),
         LabCommand::Scale(flags) => grow(flags, json),
     }
 }

@@ -1,6 +1,10 @@
 //! What the rooms that serve requests know of the members: their media, whether they can be read, the rules of their
 //! queues.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::{Index, IndexMut};
+
 use super::Engine;
 use crate::queue::DeviceQueue;
 use crate::queue::config::Config;
@@ -8,13 +12,47 @@ use crate::read_policy::DeviceView;
 use crate::request::{Event, Output};
 use crate::units::DeviceId;
 
+/// Queues by the ids of their members. An id without a member has none: ids off a disk may be high, and a queue with its
+/// histograms is large.
+#[derive(Default)]
+pub(super) struct Queues(Vec<Option<Box<DeviceQueue>>>);
+
+impl Queues {
+    pub(super) fn get(&self, id: DeviceId) -> Option<&DeviceQueue> {
+        self.0.get(id.index())?.as_deref()
+    }
+
+    fn get_or_make(&mut self, id: DeviceId) -> &mut DeviceQueue {
+        if self.0.len() <= id.index() {
+            self.0.resize_with(id.index() + 1, || None);
+        }
+        self.0[id.index()].get_or_insert_with(|| Box::new(DeviceQueue::new(Config::default())))
+    }
+
+    fn get_mut(&mut self, id: DeviceId) -> Option<&mut DeviceQueue> {
+        self.0.get_mut(id.index())?.as_deref_mut()
+    }
+}
+
+impl Index<usize> for Queues {
+    type Output = DeviceQueue;
+    fn index(&self, id: usize) -> &DeviceQueue {
+        self.0[id].as_deref().expect("commands go to members")
+    }
+}
+
+impl IndexMut<usize> for Queues {
+    fn index_mut(&mut self, id: usize) -> &mut DeviceQueue {
+        self.0[id].as_deref_mut().expect("commands go to members")
+    }
+}
+
 impl Engine {
     /// Tells the read policy and the queues what the members are.
     pub(super) fn post_views(&mut self) {
         self.pool.members_changed();
         self.absent = self.pool.devices().filter(|d| !d.state.is_used()).count();
         let ids = self.pool.device_ids_end();
-        self.queues.resize_with(ids, || DeviceQueue::new(Config::default()));
         while self.views.len() < ids {
             self.views.push(DeviceView::new(DeviceId(self.views.len() as u32), false));
         }
@@ -23,7 +61,7 @@ impl Engine {
             view.rotational = device.rotational;
             view.read_preferred = device.read_preferred;
             view.state_readable = device.state.is_used();
-            let queue = &mut self.queues[device.id.index()];
+            let queue = self.queues.get_or_make(device.id);
             // Checked when it was set; words off a disk that another version wrote may still mean nothing here.
             let (config, error) = match device.queue_config(&self.pool.properties.queue) {
                 Ok(config) => (config, None),
@@ -48,9 +86,10 @@ impl Engine {
             return;
         }
         self.dirty = dirty;
-        for id in 0..self.queues.len() {
-            self.queues[id].set_dirty(self.now, dirty);
-            self.touch(DeviceId(id as u32));
+        for id in (0..self.pool.device_ids_end() as u32).map(DeviceId) {
+            let Some(queue) = self.queues.get_mut(id) else { continue };
+            queue.set_dirty(self.now, dirty);
+            self.touch(id);
         }
     }
 }

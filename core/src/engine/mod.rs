@@ -63,7 +63,7 @@ use crate::queue::class::Class;
 use crate::queue::limits::Dirty;
 use crate::queue::stats::QueueStats;
 use crate::queue::wakes::Wakes;
-use crate::queue::{CopySet, Departure, DeviceQueue, Io, Owner};
+use crate::queue::{CopySet, Departure, Io, Owner};
 use crate::range_lock::RangeLock;
 use crate::read_policy::{DeviceView, Selector};
 use crate::report::Counters;
@@ -156,7 +156,7 @@ pub struct Engine {
     granted: Vec<u32>,
 
     ios: Slab<Io>,
-    queues: Vec<DeviceQueue>,
+    queues: members::Queues,
     /// Devices with I/Os admitted since the last drain.
     touched: Vec<DeviceId>,
     plugs: plug::Plugs,
@@ -208,7 +208,7 @@ impl Engine {
             locks: RangeLock::default(),
             granted: Vec::new(),
             ios: Slab::default(),
-            queues: Vec::new(),
+            queues: members::Queues::default(),
             touched: Vec::new(),
             plugs: plug::Plugs::default(),
             slip: None,
@@ -384,7 +384,7 @@ impl Engine {
     /// What a member's queue has and had, by class; `None` for a stranger. The same as in the
     /// [report](Self::report), without a copy.
     pub fn queue_stats(&self, device: DeviceId) -> Option<&QueueStats> {
-        self.queues.get(device.index()).map(|queue| &*queue.stats)
+        self.queues.get(device).map(|queue| &*queue.stats)
     }
 
     /// For the laboratory: how much of a run a read policy is asked about at once, see [`crate::read_policy::stream`]; 0

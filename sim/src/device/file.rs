@@ -18,6 +18,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -64,11 +65,12 @@ impl Model {
     pub fn load(path: &Path) -> Result<Model, String> {
         let shown = path.display();
         let fail = |why: std::io::Error| format!("cannot read model {shown}: {why}");
-        let len = std::fs::metadata(path).map_err(fail)?.len();
-        if len > LEN_MAX {
-            return Err(format!("model {shown} has {len} bytes; no model has more than {LEN_MAX}"));
+        let file = std::fs::File::open(path).map_err(fail)?;
+        let mut text = String::new();
+        // What a device or a pipe will give, its length does not tell.
+        if file.take(LEN_MAX + 1).read_to_string(&mut text).map_err(fail)? as u64 > LEN_MAX {
+            return Err(format!("model {shown} is longer than any model: at most {LEN_MAX} bytes are read"));
         }
-        let text = std::fs::read_to_string(path).map_err(fail)?;
         Model::parse(&text).map_err(|why| format!("model {shown}: {why}"))
     }
 

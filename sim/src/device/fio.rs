@@ -33,9 +33,9 @@ pub fn from_fio(text: &str) -> Result<(Vec<Measured>, Vec<String>), String> {
 }
 
 fn add(to: &mut Measured, m: &Measured) {
-    to.load.depth += m.load.depth;
-    to.got.per_second += m.got.per_second;
-    to.got.kib_per_second += m.got.kib_per_second;
+    to.load.depth = to.load.depth.saturating_add(m.load.depth);
+    to.got.per_second = to.got.per_second.saturating_add(m.got.per_second);
+    to.got.kib_per_second = to.got.kib_per_second.saturating_add(m.got.kib_per_second);
     to.got.mean_ns = to.got.mean_ns.midpoint(m.got.mean_ns);
 }
 
@@ -56,7 +56,7 @@ fn from_job(job: &Value, global: &Value) -> Result<Measured, String> {
     let len = number("bs").or(number("blocksize")).unwrap_or(4096).max(512);
     let from = number("offset").unwrap_or(0);
     let size = number("size").or(number("filesize")).unwrap_or(1 << 30).max(len);
-    let depth = u32::try_from(iodepth * together).unwrap_or(u32::MAX).clamp(1, 4096);
+    let depth = u32::try_from(iodepth.saturating_mul(together)).unwrap_or(u32::MAX).clamp(1, 4096);
     let load = Load { op, depth, len, from, to: from.saturating_add(size), random: rw.starts_with("rand") };
     let ns = |key: &str| section["clat_ns"]["percentile"][key].as_u64();
     let mean = section["lat_ns"]["mean"].as_f64().unwrap_or(0.0);

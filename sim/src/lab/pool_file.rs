@@ -77,7 +77,7 @@ impl PoolFile {
         let mut devices: Vec<DeviceEntry> = Vec::new();
         for entry in &self.devices {
             let count = entry.count.unwrap_or(1);
-            if count == 0 || devices.len() + count > DEVICES_MAX {
+            if count == 0 || count > DEVICES_MAX.saturating_sub(devices.len()) {
                 return Err(format!("a pool has 1 to {DEVICES_MAX} devices"));
             }
             for i in 0..count {

@@ -15,7 +15,7 @@
 mod options;
 mod values;
 
-use super::job::Job;
+use super::job::{Job, THREADS_MAX};
 
 /// A file that jobs touch: a volume, in the laboratory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,13 +45,35 @@ struct Line {
     value: String,
 }
 
+/// A job's section.
+struct Section {
+    name: String,
+    /// So many options of the global sections stand before it.
+    globals: usize,
+    lines: Vec<Line>,
+}
+
+/// What a file is made of.
+#[derive(Default)]
+struct Sections {
+    /// Options of all global sections.
+    global: Vec<Line>,
+    jobs: Vec<Section>,
+}
+
+/// Most jobs of a file: each takes in all options of the global sections before it, so that jobs times options is work.
+pub const JOBS_MAX: usize = 1024;
+
+const _: () = assert!(JOBS_MAX as u64 * THREADS_MAX < 1 << 32, "a thread has a number of 32 bits");
+
 /// Reads one; what is wrong with it, in a sentence with the line.
 pub fn parse(text: &str) -> Result<JobFile, String> {
     let mut file = JobFile::default();
-    let mut stage = 0;
-    for (name, lines) in sections(text)? {
-        let mut draft = options::Draft::new(&name);
-        for line in &lines {
+    let (mut stage, mut threads) = (0, 0);
+    let sections = sections(text)?;
+    for section in &sections.jobs {
+        let mut draft = options::Draft::new(&section.name);
+        for line in sections.global.iter().take(section.globals).chain(&section.lines) {
             draft.set(line)?;
         }
         let (mut job, notes) = draft.job()?;
@@ -59,8 +81,9 @@ pub fn parse(text: &str) -> Result<JobFile, String> {
             stage += 1;
         }
         job.stage = stage;
-        job.client = file.jobs.iter().map(|job: &Job| job.count as u32).sum();
-        job.volume = target(&mut file.targets, draft.target(), &job);
+        job.client = threads;
+        threads += job.count as u32;
+        job.volume = target(&mut file.targets, draft.target(), &job)?;
         for note in notes {
             if !file.notes.contains(&note) {
                 file.notes.push(note);
@@ -74,10 +97,9 @@ pub fn parse(text: &str) -> Result<JobFile, String> {
     }
 }
 
-/// Each job's name and options: those of the global sections before it, then its own.
-fn sections(text: &str) -> Result<Vec<(String, Vec<Line>)>, String> {
-    let mut global: Vec<Line> = Vec::new();
-    let mut jobs: Vec<(String, Vec<Line>)> = Vec::new();
+/// The file, taken apart.
+fn sections(text: &str) -> Result<Sections, String> {
+    let Sections { mut global, mut jobs } = Sections::default();
     let mut is_global = true;
     for (i, line) in text.lines().enumerate() {
         let (number, line) = (i + 1, line.split([';', '#']).next().unwrap_or_default().trim());
@@ -90,7 +112,10 @@ fn sections(text: &str) -> Result<Vec<(String, Vec<Line>)>, String> {
             };
             is_global = name.trim() == "global";
             if !is_global {
-                jobs.push((name.trim().into(), global.clone()));
+                if jobs.len() == JOBS_MAX {
+                    return Err(format!("line {number}: a file has at most {JOBS_MAX} jobs; make several files of it"));
+                }
+                jobs.push(Section { name: name.trim().into(), globals: global.len(), lines: Vec::new() });
             }
             continue;
         }
@@ -104,19 +129,22 @@ fn sections(text: &str) -> Result<Vec<(String, Vec<Line>)>, String> {
         }
         let line = Line { number, name, value };
         match jobs.last_mut() {
-            Some((_, lines)) if !is_global => lines.push(line),
+            Some(section) if !is_global => section.lines.push(line),
             None if !is_global => return Err(format!("line {number}: an option before the first section")),
             _ => global.push(line),
         }
     }
-    Ok(jobs)
+    Ok(Sections { global, jobs })
 }
 
 /// The index of a job's target, which is as large as its jobs need.
-fn target(targets: &mut Vec<Target>, name: String, job: &Job) -> usize {
-    let last = job.offset + job.offset_step * (job.count - 1);
-    let bytes = job.size.map(|size| last + size);
-    match targets.iter().position(|target| target.name == name) {
+fn target(targets: &mut Vec<Target>, name: String, job: &Job) -> Result<usize, String> {
+    let last = job.offset_step.checked_mul(job.count - 1).and_then(|steps| steps.checked_add(job.offset));
+    let end = last.and_then(|last| last.checked_add(job.size.unwrap_or(0)));
+    let end =
+        end.ok_or_else(|| format!("job {}: offset, offset_increment and size are too large together", job.name))?;
+    let bytes = job.size.map(|_| end);
+    Ok(match targets.iter().position(|target| target.name == name) {
         Some(at) => {
             let known = &mut targets[at].bytes;
             *known = known.zip(bytes).map(|(a, b)| a.max(b));
@@ -126,7 +154,7 @@ fn target(targets: &mut Vec<Target>, name: String, job: &Job) -> usize {
             targets.push(Target { name, bytes });
             targets.len() - 1
         }
-    }
+    })
 }
 
 #[cfg(test)]

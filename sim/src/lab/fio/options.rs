@@ -2,7 +2,7 @@
 
 use super::Line;
 use super::values::{bytes, flag, pair, time_ns};
-use crate::lab::job::{Access, Direction, Job, SizeRange, Sizes};
+use crate::lab::job::{Access, Direction, Job, SizeRange, Sizes, THREADS_MAX};
 
 /// Options that change how fio asks or what it reports, not what it asks.
 const WITHOUT_EFFECT: &str = "allow_file_create allow_mounted_write block_error_percentiles buffer_compress_chunk \
@@ -100,7 +100,9 @@ impl Draft {
                 return Err(format!("job {}: it needs a size or a filename", job.name));
             };
             // Without a name each thread has a file of its own.
-            job.offset_step += size;
+            let step = job.offset_step.checked_add(size);
+            job.offset_step =
+                step.ok_or_else(|| format!("job {}: offset_increment and size are too large together", job.name))?;
         }
         if job.time_based && job.runtime_ns.is_none() {
             return Err(format!("job {}: time_based needs a runtime", job.name));
@@ -166,6 +168,7 @@ impl Draft {
     /// Options that are one number, one time or one switch.
     fn number(&mut self, name: &str, value: &str) -> Option<Result<(), &'static str>> {
         const COUNT: &str = "a number of 1 or more";
+        const THREADS: &str = "a number of 1 to 4096";
         const SIZE: &str = "a size such as 4k or 1g (percent is not supported)";
         const SECONDS: &str = "a time such as 30, 30s or 5m";
         let kb_base = self.kb_base;
@@ -184,7 +187,7 @@ impl Draft {
             // Whatever is back is looked at together.
             "iodepth_batch_complete_max" => self.take(count(), COUNT, |_, _| ()),
             "iodepth_low" => self.take(count(), COUNT, |job, n| job.depth_low = n),
-            "numjobs" => self.take(count(), COUNT, |job, n| job.count = n),
+            "numjobs" => self.take(count().filter(|n| *n <= THREADS_MAX), THREADS, |job, n| job.count = n),
             "loops" => self.take(count(), COUNT, |job, n| job.loops = n),
             "size" => self.take(size(), SIZE, |job, n| job.size = Some(n)),
             "filesize" => {
@@ -318,7 +321,7 @@ fn split_of(side: &str, kb_base: u64) -> Option<Sizes> {
         let percent = if share.is_empty() { 0 } else { share.parse().ok()? };
         ranges.push(SizeRange { min: size, max: size, percent });
     }
-    let rest = 100u64.checked_sub(ranges.iter().map(|range| range.percent).sum())?;
+    let rest = ranges.iter().try_fold(100u64, |rest, range| rest.checked_sub(range.percent))?;
     for (i, &at) in open.iter().enumerate() {
         let n = open.len() as u64;
         ranges[at].percent = rest / n + u64::from((i as u64) < rest % n);

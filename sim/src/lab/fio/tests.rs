@@ -118,7 +118,7 @@ fn what_cannot_be_carried_out_is_refused_with_its_line() {
         ("[j]\nbssplit=4k/60:8k/60", "add up to 100"),
         ("[j]\nfilename=/dev/a:/dev/b", "one file a job"),
         ("[j]\nioengine=netsplice", "engines of block devices"),
-        ("[j]\nnumjobs=0", "a number of 1 or more"),
+        ("[j]\nnumjobs=0", "a number of 1 to 4096"),
     ];
     for (text, wanted) in rows {
         let error = parse(text).expect_err(text);
