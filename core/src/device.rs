@@ -66,23 +66,20 @@ pub const FAULTS_MAX: u32 = 16;
 /// What the pool thinks of a member.
 ///
 /// ```text
-///                    caught up
-///           .------------------------------.
-///           v       missed something       |
-///        Online ----------------------> Suspect <-------------------.
-///         | | |                          | | |                      |
-///         | | '--------- vanished -------+-+-+----> Missing --------'  came back (Online when it missed nothing)
-///         | |                            | |          |
-///         | '------- too many errors ----+-'          |  it went its own way meanwhile
-///         |                              v            |
-///         |                           Failed <--------'      an operator asks for it again: Suspect, behind in all
-///         v                                |
-///      Removing  (its content moves off)   '--> Rebuilding  (a new member gets what another had) --> Online
+///           missed something             being caught up
+///    Online ----------------> Suspect <------------------> Rebuilding     (and back when nothing can be done for now)
+///     | | ^                      |                           ^    |
+///     | | '----------------------+------- has all again -----|----'
+///     | '----------------------- gets what another has ------'
+///     '--> Removing --> Online: it stays; Suspect: missed something
+///
+///    any that is used ---- vanished ------------------------------> Missing    back: Suspect; Online when it missed nothing
+///    any but Failed ------ too many errors, or went its own way --> Failed     asked for again: Suspect, behind in all
 /// ```
 ///
 /// What a member missed is durable before the write that it missed is answered, region by region: see [`crate::regions`].
 /// Reads go to what is not stale only. `Failed` is durable too; while a member is failed nothing is noted for it, since it
-/// is behind in everything.
+/// is behind in everything. The others are found anew at each opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeviceState {
     /// In use, and up to date.
@@ -91,9 +88,9 @@ pub enum DeviceState {
     Missing,
     /// Not used any more: too many errors, or it went its own way.
     Failed,
-    /// It answers but missed something: read where it is up to date, written everywhere, and being caught up.
+    /// It answers but missed something: read where it is up to date, written everywhere, to be caught up.
     Suspect,
-    /// A new member that gets what another one had.
+    /// It is being brought up to date where it missed something, or gets what another member has.
     Rebuilding,
     /// Its content moves to other members.
     Removing,
@@ -114,10 +111,10 @@ impl DeviceState {
     pub fn may_become(self, next: DeviceState) -> bool {
         use DeviceState::*;
         match self {
-            Online => matches!(next, Suspect | Missing | Failed | Removing),
-            Suspect => matches!(next, Online | Missing | Failed | Removing),
+            Online => matches!(next, Suspect | Missing | Failed | Removing | Rebuilding),
+            Suspect => matches!(next, Online | Missing | Failed | Rebuilding),
             Missing => matches!(next, Online | Suspect | Failed),
-            Failed => matches!(next, Suspect | Rebuilding),
+            Failed => matches!(next, Suspect),
             Rebuilding => matches!(next, Online | Suspect | Missing | Failed),
             Removing => matches!(next, Online | Suspect | Missing | Failed),
         }
@@ -291,15 +288,15 @@ mod tests {
             "ONLINE MISSING",
             "ONLINE FAILED",
             "ONLINE REMOVING",
+            "ONLINE REBUILDING",
             "SUSPECT ONLINE",
             "SUSPECT MISSING",
             "SUSPECT FAILED",
-            "SUSPECT REMOVING",
+            "SUSPECT REBUILDING",
             "MISSING ONLINE",
             "MISSING SUSPECT",
             "MISSING FAILED",
             "FAILED SUSPECT",
-            "FAILED REBUILDING",
             "REBUILDING ONLINE",
             "REBUILDING SUSPECT",
             "REBUILDING MISSING",

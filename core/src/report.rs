@@ -76,6 +76,15 @@ pub struct StaleReport {
     pub units_done: u64,
 }
 
+/// How far something is, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// So many are done.
+    pub done: u64,
+    /// Of so many.
+    pub total: u64,
+}
+
 /// Write intent, and what a crash left of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResyncReport {
@@ -142,6 +151,8 @@ pub struct DeviceReport {
     pub queue: QueueReport,
     /// What it missed.
     pub stale: StaleReport,
+    /// How far it is, while it is being rebuilt.
+    pub rebuilt: Option<Progress>,
 }
 
 /// The queue of one member.

@@ -352,6 +352,7 @@ impl Engine {
             read_latency_ns: view.latency.mean_ns(),
             queue: queue.report(self.now, &self.pool.properties.queue, &d.queue),
             stale: self.stale_report(id),
+            rebuilt: self.rebuilt(id),
         }
     }
 }

@@ -14,7 +14,7 @@
 //! | `space.rs` | units and chunks: handing out, taking back |
 //! | `commit/` | log groups, flushes, checkpoints |
 //! | `intent.rs`, `resync.rs` | where a write may be under way; after a crash, copies made alike there |
-//! | `stale.rs`, `offline.rs` | what members missed, and how they catch up; members that come and go |
+//! | `stale.rs`, `offline.rs`, `states.rs` | what members missed, and how they catch up; members that come and go |
 //! | `members.rs` | what queues and read policy know of the members |
 //! | `control.rs` | commands of the operator, reports |
 //! | `plug.rs` | what a client holds back, in the laboratory |
@@ -41,6 +41,7 @@ mod scrub;
 mod slip;
 mod space;
 mod stale;
+mod states;
 mod sums;
 
 pub use admit::REQUESTS_MAX;

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::{Instant, SystemTime};
 
 use braid_core::device::Role;
-use braid_core::report::{ChunkReport, DeviceReport, PoolReport, SumsReport};
+use braid_core::report::{ChunkReport, DeviceReport, PoolReport, Progress, SumsReport};
 use braid_core::units::{BLOCK, DeviceId, UNIT};
 use braid_core::{ChunkType, DeviceState};
 
@@ -14,6 +14,7 @@ use braid_core::regions::REGION;
 use super::events::kind_name;
 use super::{jobs, scrub};
 use crate::control::api::*;
+use crate::control::size;
 
 /// Chunk types in the order of the reports' tables.
 pub(super) const KINDS: [ChunkType; 3] = [ChunkType::Data, ChunkType::Metadata, ChunkType::System];
@@ -210,8 +211,14 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
             }
             DeviceState::Suspect => {
                 let left = d.stale.regions * (REGION >> 20);
-                let message = format!("device {id} ({path}) missed something and is caught up: {left} MiB to look at");
+                let message =
+                    format!("device {id} ({path}) missed something and is to be brought up to date: {left} MiB");
                 add("device.suspect", message, None);
+            }
+            DeviceState::Rebuilding if d.stale.regions > 0 => {
+                let message =
+                    format!("device {id} ({path}) missed something and is being brought up to date: {}", rebuilt(d));
+                add("device.rebuilding", message, None);
             }
             DeviceState::Rebuilding | DeviceState::Removing => {}
             DeviceState::Online | DeviceState::Missing => {
@@ -275,8 +282,8 @@ fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus 
     let note = match d.state {
         DeviceState::Missing => Some(format!("was {path}")),
         DeviceState::Failed => Some("given up, out of date".into()),
-        DeviceState::Suspect => Some(format!("missed something, catching up: {} regions left", d.stale.regions)),
-        DeviceState::Rebuilding => Some("being rebuilt".into()),
+        DeviceState::Suspect => Some("missed something".into()),
+        DeviceState::Rebuilding => Some(rebuilt(d)),
         DeviceState::Removing => Some("its content moves off".into()),
         DeviceState::Online => facts.filter(|f| !f.notes.is_empty()).map(|f| f.notes.join("; ")),
     };
@@ -305,6 +312,13 @@ fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus 
         model: facts.and_then(|f| f.model.clone()),
         serial: facts.and_then(|f| f.serial.clone()),
     }
+}
+
+/// How far a member is that is being rebuilt.
+fn rebuilt(device: &DeviceReport) -> String {
+    let Progress { done, total } = device.rebuilt.unwrap_or_default();
+    let percent = u128::from(done) * 100 / u128::from(total.max(1));
+    format!("{percent} % of {} rebuilt", size::long(total))
 }
 
 /// The word for what a member is; one that is being emptied says so while it is well.
@@ -381,6 +395,7 @@ mod tests {
             in_flight: 1,
             read_latency_ns: 7,
             stale: StaleReport::default(),
+            rebuilt: None,
             queue: QueueReport {
                 settings: Vec::new(),
                 stats: QueueStats::default(),

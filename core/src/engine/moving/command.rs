@@ -222,6 +222,7 @@ impl Engine {
 
     pub(super) fn finish_job(&mut self) {
         self.set_job(State::Finished);
+        self.mark_sources();
         self.tell_job_ended();
     }
 
