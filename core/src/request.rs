@@ -478,6 +478,8 @@ pub enum Event {
         /// First byte on it.
         device_offset: u64,
     },
+    /// What spilled goes back to the tier it prefers: a job began by itself.
+    ReturnStarted,
     /// A job that moves content is done; with `lost` units left behind it was given up.
     JobEnded {
         /// Its task's name.

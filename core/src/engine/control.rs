@@ -94,8 +94,12 @@ impl Engine {
                 next.check_queues(self.pool.devices())?;
                 let stored = next.get(&name).unwrap_or_default();
                 let changed = self.pool.properties != next;
+                let is_about_returns = self.pool.properties.return_spilled != next.return_spilled;
                 self.pool.properties = next;
                 self.selector.set(self.pool.properties.read_policy);
+                if is_about_returns {
+                    self.returns_changed();
+                }
                 self.post_views();
                 let (done, due) = self.change(changed, Record::Property { name, value: stored })?;
                 Ok((note.map_or(done, Done::Adjusted), due))

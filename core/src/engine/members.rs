@@ -12,6 +12,7 @@ impl Engine {
     /// Tells the read policy and the queues what the members are.
     pub(super) fn post_views(&mut self) {
         self.pool.members_changed();
+        self.note_room();
         self.absent = self.pool.devices().filter(|d| !d.state.is_used()).count();
         let ids = self.pool.device_ids_end();
         self.queues.resize_with(ids, || DeviceQueue::new(Config::default()));

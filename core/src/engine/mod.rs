@@ -316,6 +316,7 @@ impl Engine {
                             .chain(self.clean_deadline())
                             .chain(self.catch_up_deadline())
                             .chain(self.moving_wake())
+                            .chain(self.homing_deadline())
                             .chain(self.wakes.next())
                             .min();
                         return Output::Idle { until };

@@ -14,6 +14,7 @@ use crate::ChunkType;
 use crate::chunk::{Chunk, Column, REGION};
 use crate::meta::journal::Lsn;
 use crate::meta::record::Record;
+use crate::pool::Pool;
 use crate::queue::Owner;
 use crate::request::{DeviceOp, Event, Output, RequestError};
 use crate::units::{ChunkId, UNIT, VolumeId};
@@ -121,6 +122,10 @@ impl Engine {
         self.find_good_place(volume, unit, kind, false)
             .or_else(|| self.take_from_open(kind, false, |chunk| chunk.take_any()))
             .or_else(|| self.take_from_shunned(kind))
+            .or_else(|| {
+                self.open_degraded_chunk(kind)?;
+                self.take_from_open(kind, false, |chunk| chunk.take_any())
+            })
     }
 
     /// Where nothing is to stay.
@@ -152,16 +157,18 @@ impl Engine {
             && let Some(chunk) = self.pool.chunk_mut(entry.chunk())
             && chunk.kind == kind
             && !chunk.shunned
+            && !(preferred && chunk.spilled)
             && chunk.take(place)
         {
             return Some((entry.chunk(), place));
         }
         let position = (unit % u64::from(REGION)) as u32;
+        let may = |chunk: &Chunk| !(preferred && chunk.spilled);
         self.take_from_open(kind, true, |chunk| {
-            let place = chunk.empty_region()? + position;
+            let place = may(chunk).then(|| chunk.empty_region())?? + position;
             chunk.take(place).then_some(place)
         })
-        .or_else(|| self.take_from_open(kind, true, |chunk| chunk.take_any()))
+        .or_else(|| self.take_from_open(kind, true, |chunk| may(chunk).then(|| chunk.take_any())?))
         .or_else(|| {
             if preferred && self.pool.next_chunk(kind).is_none_or(|next| next.spilled) {
                 return None;
@@ -201,12 +208,22 @@ impl Engine {
 
     /// Allocates a chunk; its record precedes every entry that refers to it in the log.
     pub(super) fn open_chunk(&mut self, kind: ChunkType) -> Option<ChunkId> {
-        let mut chunk = self.pool.next_chunk(kind)?;
+        self.open_planned(kind, |pool| pool.next_chunk(kind))
+    }
+
+    /// One that has a column on a member that is not there, when no other is possible: what is written is noted for that
+    /// one, and it gets it when it is back, or whoever replaces it.
+    pub(super) fn open_degraded_chunk(&mut self, kind: ChunkType) -> Option<ChunkId> {
+        self.open_planned(kind, |pool| pool.next_degraded_chunk(kind))
+    }
+
+    fn open_planned(&mut self, kind: ChunkType, plan: impl Fn(&mut Pool) -> Option<Chunk>) -> Option<ChunkId> {
+        let mut chunk = plan(&mut self.pool)?;
         if kind != ChunkType::System {
             // Room to write it all down comes before the room itself.
             self.make_page_room(chunk.length);
             self.take_page_room(CHUNK_RECORD_LEAVES);
-            chunk = self.pool.next_chunk(kind)?;
+            chunk = plan(&mut self.pool)?;
         }
         let (id, bytes, spilled) = (chunk.id, chunk.length, chunk.spilled);
         let record = Record::ChunkAdd(Box::new(chunk));
@@ -286,6 +303,7 @@ impl Engine {
         }
         self.pool.members_changed();
         self.space.room = true;
+        self.note_room();
     }
 
     /// A unit leaves a volume's map.
@@ -349,6 +367,7 @@ impl Engine {
             any = true;
         }
         if any {
+            self.note_room();
             self.close_empty_chunks();
         }
         let nothing_to_wait_for = !self.space.is_waiting() && !self.commit.is_checkpointing();
@@ -423,6 +442,7 @@ impl Engine {
         if self.space.closing[at].1 == 0 {
             self.space.closing.swap_remove(at);
             self.space.room = true;
+            self.note_room();
             if self.pool.chunk(id).is_some_and(|c| c.shunned) {
                 self.source_released();
             }

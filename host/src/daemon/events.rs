@@ -126,6 +126,7 @@ impl Narrator {
             | Event::ScrubFinished { .. } => return super::scrub::sentence(event, |id| self.device(id)),
             Event::JobEnded { .. }
             | Event::JobStopped { .. }
+            | Event::ReturnStarted
             | Event::MoveLost { .. }
             | Event::DeviceRemoved { .. } => return super::jobs::sentence(&self.pool, event, |id| self.device(id)),
             Event::BadCopy { ref name, offset, len, device, device_offset, .. } => {

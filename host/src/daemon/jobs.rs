@@ -139,6 +139,11 @@ pub(super) fn sentence(
     device: impl Fn(DeviceId) -> String,
 ) -> Option<(Severity, &'static str, String)> {
     Some(match event {
+        Event::ReturnStarted => (
+            Severity::Info,
+            "job.started",
+            "there is room again: what spilled goes back to the tier it prefers".to_string(),
+        ),
         Event::JobEnded { task, bytes, lost: 0 } => (
             Severity::Info,
             "job.finished",

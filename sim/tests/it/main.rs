@@ -21,6 +21,7 @@ mod moving_sums;
 mod queues;
 mod read_policy;
 mod reads_beside_scrub;
+mod returns;
 mod scenarios;
 mod scrub;
 mod scrub_pages;

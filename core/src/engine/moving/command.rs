@@ -9,6 +9,7 @@ use crate::control::{ControlError, Done, ErrorKind};
 use crate::device::Device;
 use crate::engine::control::{Due, Outcome};
 use crate::job::{Choice, Job, Task};
+use crate::meta::journal::Lsn;
 use crate::meta::record::Record;
 use crate::pool::trial::{Outlook, Shortfall};
 use crate::report::JobReport;
@@ -121,7 +122,7 @@ impl Engine {
         Err(ControlError::new(ErrorKind::Busy, text))
     }
 
-    fn start_job(&mut self, task: Task) -> Outcome {
+    pub(super) fn start_job(&mut self, task: Task) -> Outcome {
         if self.commit.is_dead() {
             return Err(ControlError::new(
                 ErrorKind::Io,
@@ -178,9 +179,21 @@ impl Engine {
             let text = format!("the job of pool {:?} is at its very end and cannot be canceled", self.pool.name);
             return Err(ControlError::new(ErrorKind::Busy, text));
         }
+        Ok((Done::Changed, Due::Stable(self.cancel_running())))
+    }
+
+    /// It is over, and what was moved stays moved.
+    pub(super) fn cancel_running(&mut self) -> Lsn {
         self.set_job(State::Canceled);
         self.mark_sources();
-        Ok((Done::Changed, Due::Stable(self.save_job())))
+        self.note_job_over();
+        self.save_job()
+    }
+
+    /// Another job may have its turn.
+    fn note_job_over(&mut self) {
+        self.note_return_ended();
+        self.look_for_returns_later();
     }
 
     /// The pool closes: nothing more is begun, and how far it is is written down.
@@ -239,6 +252,7 @@ impl Engine {
             job.total = if job.state == State::Finished { job.done } else { job.total };
             self.outputs.push_back(Output::Event(Event::JobEnded { task, bytes: done, lost }));
         }
+        self.note_job_over();
         self.save_job();
         self.moving.meter.rest();
     }
@@ -253,6 +267,10 @@ impl Engine {
 
     /// It cannot go on by itself; an operator may see to that, and resume it.
     fn stop_job(&mut self, no_room: bool) {
+        if self.is_only_return() {
+            // What finds no better place is as well off where it is.
+            return self.finish_job();
+        }
         self.set_job(State::Paused);
         if let Some(job) = self.job_mut() {
             job.no_room = no_room;

@@ -15,6 +15,7 @@
 mod column;
 mod command;
 mod copies;
+mod homing;
 mod join;
 mod part;
 mod sources;
@@ -68,6 +69,7 @@ pub(super) struct Work {
     not_before: Option<Instant>,
     /// The pool's own records, or the member, are on their way out.
     leaving: Option<part::Leaving>,
+    homing: homing::Homing,
     /// The pool closes.
     closing: bool,
 }
@@ -142,6 +144,7 @@ impl Engine {
         if self.finish_logged() {
             return Turn::Moved;
         }
+        self.begin_return();
         if !self.is_moving() {
             if self.moving.moves.len() == 0 {
                 self.moving.round = None;
