@@ -143,7 +143,8 @@ impl DeviceState {
 ///
 /// ```text
 ///   Joining --superblock written--> Member --remove--> Leaving --empty, no record has it--> Parting --cleared--> gone
-///                                     ^------cancel------'
+///             |                       ^------cancel------'
+///             '--> Spare --what a replace job fills--> Member
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -152,6 +153,8 @@ pub enum Role {
     Member,
     /// Its superblock is being written; no record has it yet.
     Joining,
+    /// It is held back until a member fails.
+    Spare,
     /// It is being emptied: it serves what it holds and gets nothing new.
     Leaving,
     /// No record has it any more; its superblock is being cleared.
@@ -196,6 +199,8 @@ pub struct Device {
     pub state: DeviceState,
     /// Whether it comes or goes.
     pub role: Role,
+    /// It is held back, or was until the job began that fills it.
+    pub spare: bool,
     /// Extents in use by chunks, by first byte.
     pub used: BTreeMap<u64, Used>,
     /// What it did since the pool was opened.
@@ -229,6 +234,7 @@ impl Device {
             queue: Overrides::default(),
             state: DeviceState::Online,
             role: Role::Member,
+            spare: false,
             used: BTreeMap::new(),
             counters: DeviceCounters::default(),
             written: 0,
@@ -246,7 +252,7 @@ impl Device {
 
     /// The pool's records have it.
     pub fn is_recorded(&self) -> bool {
-        matches!(self.role, Role::Member | Role::Leaving)
+        matches!(self.role, Role::Member | Role::Spare | Role::Leaving)
     }
 
     /// Moves to `next` along the drawing; panics with both states otherwise.

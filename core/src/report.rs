@@ -137,6 +137,8 @@ pub struct DeviceReport {
     pub state: DeviceState,
     /// Whether it comes or goes.
     pub role: Role,
+    /// It is held back, or was until the job began that fills it.
+    pub spare: bool,
     /// Usable bytes.
     pub size: u64,
     /// Bytes in chunks by type: data, metadata, system.

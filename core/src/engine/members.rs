@@ -13,6 +13,7 @@ impl Engine {
     pub(super) fn post_views(&mut self) {
         self.pool.members_changed();
         self.note_room();
+        self.note_members();
         self.absent = self.pool.devices().filter(|d| !d.state.is_used()).count();
         let ids = self.pool.device_ids_end();
         self.queues.resize_with(ids, || DeviceQueue::new(Config::default()));

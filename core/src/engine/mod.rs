@@ -245,6 +245,9 @@ impl Engine {
                 engine.commit.dirty.insert(device.id);
             }
         }
+        let missing = |d: &&crate::device::Device| d.state == DeviceState::Missing;
+        let missing: Vec<DeviceId> = engine.pool.devices().filter(missing).map(|d| d.id).collect();
+        missing.into_iter().for_each(|id| engine.note_gone(id));
         engine.take_up_job();
         engine.find_open_chunks();
         engine.orphan_pages(orphans);
@@ -317,6 +320,7 @@ impl Engine {
                             .chain(self.catch_up_deadline())
                             .chain(self.moving_wake())
                             .chain(self.homing_deadline())
+                            .chain(self.spare_deadline())
                             .chain(self.wakes.next())
                             .min();
                         return Output::Idle { until };

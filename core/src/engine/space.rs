@@ -120,6 +120,7 @@ impl Engine {
     /// A place for a client's unit: better with fewer copies, or where nothing is to stay, than not at all.
     fn find_place(&mut self, volume: VolumeId, unit: u64, kind: ChunkType) -> Option<(ChunkId, u32)> {
         self.find_good_place(volume, unit, kind, false)
+            .or_else(|| self.find_neighbour(volume, unit, kind, false, false))
             .or_else(|| self.take_from_open(kind, false, |chunk| chunk.take_any()))
             .or_else(|| self.take_from_shunned(kind))
             .or_else(|| {
@@ -146,21 +147,8 @@ impl Engine {
         kind: ChunkType,
         preferred: bool,
     ) -> Option<(ChunkId, u32)> {
-        let map = &self.pool.volume(volume)?.map;
-        let neighbour = map.anchor(unit).or_else(|| {
-            // The last unit of the leaf before: a sequential writer goes on right behind it.
-            let before = (unit / LEAF as u64 * LEAF as u64).checked_sub(1)?;
-            Some((before, map.get(before))).filter(|(_, e)| e.is_mapped())
-        });
-        if let Some((at, entry)) = neighbour
-            && let Ok(place) = u32::try_from(i64::from(entry.unit()) + unit as i64 - at as i64)
-            && let Some(chunk) = self.pool.chunk_mut(entry.chunk())
-            && chunk.kind == kind
-            && !chunk.shunned
-            && !(preferred && chunk.spilled)
-            && chunk.take(place)
-        {
-            return Some((entry.chunk(), place));
+        if let Some(place) = self.find_neighbour(volume, unit, kind, true, preferred) {
+            return Some(place);
         }
         let position = (unit % u64::from(REGION)) as u32;
         let may = |chunk: &Chunk| !(preferred && chunk.spilled);
@@ -180,6 +168,33 @@ impl Engine {
                 |chunk| if chunk.take(position) { Some(position) } else { chunk.take_any() },
             )
         })
+    }
+
+    /// Next to its neighbours, with all copies if `whole` says so.
+    fn find_neighbour(
+        &mut self,
+        volume: VolumeId,
+        unit: u64,
+        kind: ChunkType,
+        whole: bool,
+        preferred: bool,
+    ) -> Option<(ChunkId, u32)> {
+        let map = &self.pool.volume(volume)?.map;
+        let (at, entry) = map.anchor(unit).or_else(|| {
+            // The last unit of the leaf before: a sequential writer goes on right behind it.
+            let before = (unit / LEAF as u64 * LEAF as u64).checked_sub(1)?;
+            Some((before, map.get(before))).filter(|(_, e)| e.is_mapped())
+        })?;
+        let place = u32::try_from(i64::from(entry.unit()) + unit as i64 - at as i64).ok()?;
+        let chunk = self.pool.chunk(entry.chunk()).filter(|c| c.kind == kind && !c.shunned)?;
+        let is_there = match whole {
+            true => chunk.columns.iter().all(|c| self.pool.is_online(c.device)),
+            false => self.pool.chunk_available(chunk),
+        };
+        if !is_there || preferred && chunk.spilled {
+            return None;
+        }
+        self.pool.chunk_mut(entry.chunk())?.take(place).then_some((entry.chunk(), place))
     }
 
     pub(super) fn take_from_open(

@@ -54,6 +54,9 @@ impl Engine {
             member.become_state(DeviceState::Online);
             member.faults = 0;
             self.outputs.push_back(Output::Event(Event::DeviceOnline { device }));
+            if self.pool.device(device).is_some_and(|d| d.spare) {
+                self.note_spare();
+            }
             self.note_what_becomes_of(device);
             self.post_views();
         }
@@ -66,7 +69,7 @@ impl Engine {
         // What it is is of more weight than what becomes of it.
         match (member.state, member.role) {
             (DeviceState::Online, Role::Leaving) => member.become_state(DeviceState::Removing),
-            (DeviceState::Removing, Role::Member) => member.become_state(DeviceState::Online),
+            (DeviceState::Removing, Role::Member | Role::Spare) => member.become_state(DeviceState::Online),
             (DeviceState::Online, _) if is_heir => member.become_state(DeviceState::Rebuilding),
             (DeviceState::Rebuilding, _) if !is_heir && !is_behind => member.become_state(DeviceState::Online),
             _ => {}

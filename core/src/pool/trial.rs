@@ -63,6 +63,11 @@ impl Pool {
         let mut trial = Trial::new(self);
         more.for_each(|device| trial.pool.welcome(device));
         trial.pool.profiles = task.profiles(self.profiles);
+        if let Task::Replace { by, .. } = *task
+            && let Some(device) = trial.pool.device_mut(by)
+        {
+            device.role = Role::Member;
+        }
         if let Some(device) = job.leaving().and_then(|id| trial.pool.device_mut(id)) {
             device.role = Role::Leaving;
         }
@@ -203,7 +208,7 @@ impl Trial {
             }
         }
         Outlook {
-            raw: pool.devices().map(|d| d.size).sum(),
+            raw: pool.devices().filter(|d| d.role != Role::Spare).map(|d| d.size).sum(),
             writable: [data + more_data, metadata + more_metadata],
             profiles: [of_data, of_metadata],
             moves,

@@ -127,6 +127,8 @@ impl Narrator {
             Event::JobEnded { .. }
             | Event::JobStopped { .. }
             | Event::ReturnStarted
+            | Event::SpareInUse { .. }
+            | Event::NoSpareFits { .. }
             | Event::MoveLost { .. }
             | Event::DeviceRemoved { .. } => return super::jobs::sentence(&self.pool, event, |id| self.device(id)),
             Event::BadCopy { ref name, offset, len, device, device_offset, .. } => {

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::time::{Instant, SystemTime};
 
 use braid_core::device::Role;
+use braid_core::job::Task;
 use braid_core::report::{ChunkReport, DeviceReport, PoolReport, Progress, SumsReport};
 use braid_core::units::{BLOCK, DeviceId, UNIT};
 use braid_core::{ChunkType, DeviceState};
@@ -54,8 +55,13 @@ pub(super) fn free(device: &DeviceReport) -> u64 {
     device.size.saturating_sub(allocated(device))
 }
 
+/// Who holds content, or may: all but spares that are held back.
+fn members(report: &PoolReport) -> impl Iterator<Item = &DeviceReport> {
+    report.devices.iter().filter(|d| d.role != Role::Spare)
+}
+
 fn gone(report: &PoolReport) -> BTreeSet<DeviceId> {
-    report.devices.iter().filter(|d| !d.state.is_used()).map(|d| d.id).collect()
+    members(report).filter(|d| !d.state.is_used()).map(|d| d.id).collect()
 }
 
 /// Device failures that a chunk is sure to survive from now on; `None` when some of it cannot be reached already.
@@ -112,9 +118,9 @@ pub(super) fn summary(report: &PoolReport) -> PoolSummary {
         name: report.name.clone(),
         uuid: report.uuid.to_string(),
         state: state(report),
-        size_bytes: report.devices.iter().map(|d| d.size).sum(),
-        allocated_bytes: report.devices.iter().map(allocated).sum(),
-        free_bytes: report.devices.iter().map(free).sum(),
+        size_bytes: members(report).map(|d| d.size).sum(),
+        allocated_bytes: members(report).map(allocated).sum(),
+        free_bytes: members(report).map(free).sum(),
         writable_bytes: report.writable_data,
         devices: report.devices.len() as u32,
         volumes: report.volumes.len() as u32,
@@ -164,6 +170,7 @@ pub(super) fn status(report: &PoolReport, about: &About) -> PoolStatus {
         notes: notes(report, about),
         scrub: scrub::info(report, about),
         job: jobs::info(report),
+        spares: spares(report, about),
         devices: devices(report, about),
     }
 }
@@ -283,7 +290,7 @@ fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus 
         DeviceState::Missing => Some(format!("was {path}")),
         DeviceState::Failed => Some("given up, out of date".into()),
         DeviceState::Suspect => Some("missed something".into()),
-        DeviceState::Rebuilding => Some(rebuilt(d)),
+        DeviceState::Rebuilding => Some(rebuilding(report, d)),
         DeviceState::Removing => Some("its content moves off".into()),
         DeviceState::Online => facts.filter(|f| !f.notes.is_empty()).map(|f| f.notes.join("; ")),
     };
@@ -314,6 +321,38 @@ fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus 
     }
 }
 
+/// The same, and for whom.
+fn rebuilding(report: &PoolReport, device: &DeviceReport) -> String {
+    match place_of(report, device) {
+        Some(old) => format!("a spare in the place of device {old}, {}", rebuilt(device)),
+        None => rebuilt(device),
+    }
+}
+
+/// Whose place a spare takes just now.
+fn place_of(report: &PoolReport, device: &DeviceReport) -> Option<DeviceId> {
+    let job = report.job.as_ref().map(|last| &last.job).filter(|job| job.is_open() && device.spare)?;
+    match job.task {
+        Task::Replace { device: old, by } if by == device.id => Some(old),
+        _ => None,
+    }
+}
+
+/// Members that are held back, or were until just now: AVAIL, INUSE, UNAVAIL.
+fn spares(report: &PoolReport, about: &About) -> Vec<Spare> {
+    let spare = |d: &DeviceReport| {
+        let place_of = place_of(report, d);
+        let state = match (place_of, d.state) {
+            (Some(_), _) => "INUSE",
+            (None, DeviceState::Online | DeviceState::Removing) => "AVAIL",
+            _ => "UNAVAIL",
+        };
+        let (name, class) = (short_name(&path_of(d, about)), d.class.name().into());
+        Spare { id: d.id.0, name, class, size_bytes: d.size, state: state.into(), in_place_of: place_of.map(|id| id.0) }
+    };
+    report.devices.iter().filter(|d| d.spare).map(spare).collect()
+}
+
 /// How far a member is that is being rebuilt.
 fn rebuilt(device: &DeviceReport) -> String {
     let Progress { done, total } = device.rebuilt.unwrap_or_default();
@@ -325,6 +364,8 @@ fn rebuilt(device: &DeviceReport) -> String {
 fn state_word(device: &DeviceReport) -> &'static str {
     match (device.state, device.role) {
         (DeviceState::Online, Role::Leaving | Role::Parting) => "REMOVING",
+        (DeviceState::Online, Role::Spare) => "AVAIL",
+        (DeviceState::Missing | DeviceState::Failed, Role::Spare) => "UNAVAIL",
         (state, _) => state.name(),
     }
 }
@@ -359,8 +400,8 @@ pub(super) fn usage(report: &PoolReport, about: &About) -> PoolUsage {
     };
     PoolUsage {
         name: report.name.clone(),
-        raw_bytes: report.devices.iter().map(|d| d.size).sum(),
-        unallocated_bytes: report.devices.iter().map(free).sum(),
+        raw_bytes: members(report).map(|d| d.size).sum(),
+        unallocated_bytes: members(report).map(free).sum(),
         writable_data_bytes: report.writable_data,
         writable_metadata_bytes: report.writable_metadata,
         data: profile_name(report, ChunkType::Data),
@@ -389,6 +430,7 @@ mod tests {
             read_preferred: false,
             state,
             role: Role::Member,
+            spare: false,
             size: 10 * GIB,
             allocated: [GIB, 0, GIB],
             io: DeviceCounters { read_errors: 2, ..DeviceCounters::default() },

@@ -26,6 +26,7 @@ mod scenarios;
 mod scrub;
 mod scrub_pages;
 mod scrub_place;
+mod spares;
 mod ssd_metadata;
 mod stale;
 

@@ -6,7 +6,7 @@ use alloc::string::String;
 use super::{Engine, Pass};
 use crate::ChunkType;
 use crate::control::{ControlError, Done, ErrorKind};
-use crate::device::Device;
+use crate::device::{Device, Role};
 use crate::engine::control::{Due, Outcome};
 use crate::job::{Choice, Job, Task};
 use crate::meta::journal::Lsn;
@@ -32,7 +32,8 @@ impl Engine {
     /// Another member gets what one has, and that one leaves.
     pub(in crate::engine) fn start_replace(&mut self, device: DeviceId, by: DeviceId) -> Outcome {
         self.check_no_job()?;
-        if device == by || !self.pool.device(by).is_some_and(|d| d.takes_chunks()) {
+        let may_take = |d: &Device| d.takes_chunks() || d.role == Role::Spare && d.state.is_used();
+        if device == by || !self.pool.device(by).is_some_and(may_take) {
             let text = format!("pool {:?} has no device {by} that could replace device {device}", self.pool.name);
             return Err(ControlError::new(ErrorKind::NotFound, text));
         }
@@ -179,11 +180,13 @@ impl Engine {
             let text = format!("the job of pool {:?} is at its very end and cannot be canceled", self.pool.name);
             return Err(ControlError::new(ErrorKind::Busy, text));
         }
+        self.note_spare_unwanted();
         Ok((Done::Changed, Due::Stable(self.cancel_running())))
     }
 
     /// It is over, and what was moved stays moved.
     pub(super) fn cancel_running(&mut self) -> Lsn {
+        self.keep_heir(false);
         self.set_job(State::Canceled);
         self.mark_sources();
         self.note_job_over();
@@ -226,6 +229,7 @@ impl Engine {
 
     /// Everything is where it should be.
     pub(super) fn end_job(&mut self) {
+        self.keep_heir(true);
         let leaving = self.pool.job.as_ref().and_then(Job::leaving);
         match leaving.filter(|&id| self.pool.device(id).is_some()) {
             Some(device) => self.part_with(device),
@@ -241,6 +245,8 @@ impl Engine {
 
     /// Some units cannot be read, and nothing else is left.
     pub(super) fn give_up_job(&mut self) {
+        self.note_spare_unwanted();
+        self.keep_heir(false);
         self.set_job(State::Canceled);
         self.mark_sources();
         self.tell_job_ended();

@@ -19,6 +19,7 @@ mod homing;
 mod join;
 mod part;
 mod sources;
+mod spares;
 mod sums;
 mod system;
 mod unit;
@@ -70,6 +71,7 @@ pub(super) struct Work {
     /// The pool's own records, or the member, are on their way out.
     leaving: Option<part::Leaving>,
     homing: homing::Homing,
+    spares: spares::Spares,
     /// The pool closes.
     closing: bool,
 }
@@ -144,6 +146,7 @@ impl Engine {
         if self.finish_logged() {
             return Turn::Moved;
         }
+        self.use_spare();
         self.begin_return();
         if !self.is_moving() {
             if self.moving.moves.len() == 0 {

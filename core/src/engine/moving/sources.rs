@@ -17,8 +17,13 @@ impl Engine {
         let leaving = job.as_ref().and_then(|job| job.leaving());
         let ids: Vec<_> = self.pool.devices().filter(|d| d.is_recorded()).map(|d| d.id).collect();
         for id in ids {
-            let role = if leaving == Some(id) { Role::Leaving } else { Role::Member };
-            self.pool.device_mut(id).expect("a member").role = role;
+            let is_held_back = !self.is_heir(id);
+            let member = self.pool.device_mut(id).expect("a member");
+            member.role = match leaving == Some(id) {
+                true => Role::Leaving,
+                false if member.spare && is_held_back => Role::Spare,
+                false => Role::Member,
+            };
             self.note_what_becomes_of(id);
         }
         let system = self.pool.profiles[ChunkType::System as usize];
