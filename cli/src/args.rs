@@ -388,6 +388,7 @@ pub(crate) struct ScrubArgs {
 #[command(after_help = "\
 braid add tank /dev/sdf                        new chunks may go there at once
 braid add tank --class ssd=/dev/nvme1n1        with a class, as create has it
+braid add --spare tank /dev/sdg                held back until a member fails; as zpool has it: add tank spare /dev/sdg
 braid balance start tank                       spreads what is there over the new device too")]
 pub(crate) struct AddArgs {
     /// A pool and devices, in any order
@@ -399,6 +400,9 @@ pub(crate) struct AddArgs {
     /// Tier of a chunk type on devices or classes: metadata=0@ssd, data=255@/dev/sdb
     #[arg(long, value_name = "TYPE=N@WHERE,...")]
     pub(crate) tier: Vec<String>,
+    /// Hold them back until a member fails or is missing for long (spare_delay); remove takes one out again
+    #[arg(long)]
+    pub(crate) spare: bool,
     #[command(flatten)]
     pub(crate) change: ChangeFlags,
 }

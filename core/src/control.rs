@@ -96,6 +96,8 @@ pub enum Command {
     ScrubCancel,
     /// Make a device a member; the host has connected it under [`crate::Pool::next_device_id`].
     AddDevice(Box<NewDevice>),
+    /// The same, to be held back until a member fails.
+    AddSpare(Box<NewDevice>),
     /// Empty a member; when nothing is on it any more it is none.
     RemoveDevice {
         /// Which.

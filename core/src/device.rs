@@ -66,23 +66,20 @@ pub const FAULTS_MAX: u32 = 16;
 /// What the pool thinks of a member.
 ///
 /// ```text
-///                    caught up
-///           .------------------------------.
-///           v       missed something       |
-///        Online ----------------------> Suspect <-------------------.
-///         | | |                          | | |                      |
-///         | | '--------- vanished -------+-+-+----> Missing --------'  came back (Online when it missed nothing)
-///         | |                            | |          |
-///         | '------- too many errors ----+-'          |  it went its own way meanwhile
-///         |                              v            |
-///         |                           Failed <--------'      an operator asks for it again: Suspect, behind in all
-///         v                                |
-///      Removing  (its content moves off)   '--> Rebuilding  (a new member gets what another had) --> Online
+///           missed something             being caught up
+///    Online ----------------> Suspect <------------------> Rebuilding     (and back when nothing can be done for now)
+///     | | ^                      |                           ^    |
+///     | | '----------------------+------- has all again -----|----'
+///     | '----------------------- gets what another has ------'
+///     '--> Removing --> Online: it stays; Suspect: missed something
+///
+///    any that is used ---- vanished ------------------------------> Missing    back: Suspect; Online when it missed nothing
+///    any but Failed ------ too many errors, or went its own way --> Failed     asked for again: Suspect, behind in all
 /// ```
 ///
 /// What a member missed is durable before the write that it missed is answered, region by region: see [`crate::regions`].
 /// Reads go to what is not stale only. `Failed` is durable too; while a member is failed nothing is noted for it, since it
-/// is behind in everything.
+/// is behind in everything. The others are found anew at each opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeviceState {
     /// In use, and up to date.
@@ -91,9 +88,9 @@ pub enum DeviceState {
     Missing,
     /// Not used any more: too many errors, or it went its own way.
     Failed,
-    /// It answers but missed something: read where it is up to date, written everywhere, and being caught up.
+    /// It answers but missed something: read where it is up to date, written everywhere, to be caught up.
     Suspect,
-    /// A new member that gets what another one had.
+    /// It is being brought up to date where it missed something, or gets what another member has.
     Rebuilding,
     /// Its content moves to other members.
     Removing,
@@ -114,10 +111,10 @@ impl DeviceState {
     pub fn may_become(self, next: DeviceState) -> bool {
         use DeviceState::*;
         match self {
-            Online => matches!(next, Suspect | Missing | Failed | Removing),
-            Suspect => matches!(next, Online | Missing | Failed | Removing),
+            Online => matches!(next, Suspect | Missing | Failed | Removing | Rebuilding),
+            Suspect => matches!(next, Online | Missing | Failed | Rebuilding),
             Missing => matches!(next, Online | Suspect | Failed),
-            Failed => matches!(next, Suspect | Rebuilding),
+            Failed => matches!(next, Suspect),
             Rebuilding => matches!(next, Online | Suspect | Missing | Failed),
             Removing => matches!(next, Online | Suspect | Missing | Failed),
         }
@@ -146,7 +143,8 @@ impl DeviceState {
 ///
 /// ```text
 ///   Joining --superblock written--> Member --remove--> Leaving --empty, no record has it--> Parting --cleared--> gone
-///                                     ^------cancel------'
+///             |                       ^------cancel------'
+///             '--> Spare --what a replace job fills--> Member
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -155,6 +153,8 @@ pub enum Role {
     Member,
     /// Its superblock is being written; no record has it yet.
     Joining,
+    /// It is held back until a member fails.
+    Spare,
     /// It is being emptied: it serves what it holds and gets nothing new.
     Leaving,
     /// No record has it any more; its superblock is being cleared.
@@ -199,6 +199,8 @@ pub struct Device {
     pub state: DeviceState,
     /// Whether it comes or goes.
     pub role: Role,
+    /// It is held back, or was until the job began that fills it.
+    pub spare: bool,
     /// Extents in use by chunks, by first byte.
     pub used: BTreeMap<u64, Used>,
     /// What it did since the pool was opened.
@@ -232,6 +234,7 @@ impl Device {
             queue: Overrides::default(),
             state: DeviceState::Online,
             role: Role::Member,
+            spare: false,
             used: BTreeMap::new(),
             counters: DeviceCounters::default(),
             written: 0,
@@ -249,7 +252,7 @@ impl Device {
 
     /// The pool's records have it.
     pub fn is_recorded(&self) -> bool {
-        matches!(self.role, Role::Member | Role::Leaving)
+        matches!(self.role, Role::Member | Role::Spare | Role::Leaving)
     }
 
     /// Moves to `next` along the drawing; panics with both states otherwise.
@@ -291,15 +294,15 @@ mod tests {
             "ONLINE MISSING",
             "ONLINE FAILED",
             "ONLINE REMOVING",
+            "ONLINE REBUILDING",
             "SUSPECT ONLINE",
             "SUSPECT MISSING",
             "SUSPECT FAILED",
-            "SUSPECT REMOVING",
+            "SUSPECT REBUILDING",
             "MISSING ONLINE",
             "MISSING SUSPECT",
             "MISSING FAILED",
             "FAILED SUSPECT",
-            "FAILED REBUILDING",
             "REBUILDING ONLINE",
             "REBUILDING SUSPECT",
             "REBUILDING MISSING",

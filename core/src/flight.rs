@@ -247,6 +247,7 @@ fn encode_command<'a>(w: &'a mut Writer, command: &Command) -> &'a mut Writer {
         Command::OnlineDevice { device } => w.u8(16).u32(device.0),
         Command::OfflineDevice { device } => w.u8(17).u32(device.0),
         Command::AddDevice(new) => encode_new(w.u8(20), new),
+        Command::AddSpare(new) => encode_new(w.u8(27), new),
         Command::RemoveDevice { device } => w.u8(21).u32(device.0),
         Command::Balance { data, metadata } => {
             w.u8(22);
@@ -289,6 +290,7 @@ fn decode_command(r: &mut Reader<'_>) -> Result<Command, Malformed> {
         24 => Command::JobResume,
         25 => Command::JobCancel,
         26 => Command::ReplaceDevice { device: DeviceId(r.u32()?), by: DeviceId(r.u32()?) },
+        27 => Command::AddSpare(decode_new(r)?.into()),
         14 => Command::SetVolumeChecksum { volume: VolumeId(r.u32()?), on: r.u8()? == 1 },
         _ => return Err(Malformed),
     })
@@ -365,6 +367,7 @@ mod tests {
             control(Command::OnlineDevice { device: DeviceId(1) }),
             control(Command::OfflineDevice { device: DeviceId(1) }),
             control(Command::AddDevice(new_device(None).into())),
+            control(Command::AddSpare(new_device(None).into())),
             control(Command::AddDevice(new_device(Some(Tiers { data: 1, metadata: 2 })).into())),
             control(Command::RemoveDevice { device: DeviceId(3) }),
             control(Command::ReplaceDevice { device: DeviceId(3), by: DeviceId(4) }),

@@ -282,7 +282,9 @@ impl Pool {
                 if let Some(old) = self.device_mut(device.id) {
                     device.used = core::mem::take(&mut old.used);
                     device.counters = old.counters;
-                    device.role = old.role;
+                    if device.spare == old.spare {
+                        device.role = old.role;
+                    }
                     (device.written, device.flushed) = (old.written, old.flushed);
                     (device.faults, device.is_behind) = (old.faults, old.is_behind);
                 }

@@ -13,8 +13,17 @@ use crate::sums::Checksum;
 use crate::units::{KIB, MIB};
 
 /// Names, in the order of the documentation.
-pub const NAMES: [&str; 7] =
-    ["read_policy", "allocation", "strict", "commit_interval", "dirty_regions", "checksum", "checksum_cache"];
+pub const NAMES: [&str; 9] = [
+    "read_policy",
+    "allocation",
+    "strict",
+    "return_spilled",
+    "spare_delay",
+    "commit_interval",
+    "dirty_regions",
+    "checksum",
+    "checksum_cache",
+];
 
 /// What the checksums of a pool may take of memory: the least, what it is by default, the most.
 pub const CHECKSUM_CACHE: [u64; 3] = [MIB / 4, 64 * MIB, 64 * 1024 * MIB];
@@ -26,6 +35,10 @@ pub struct Properties {
     pub read_policy: ReadPolicy,
     /// `allocation`: where new chunks go.
     pub allocation: Mode,
+    /// `return_spilled`: what spilled to another tier goes back by itself when there is room.
+    pub return_spilled: bool,
+    /// `spare_delay`, in ms: how long a member may be missing before a spare takes its place; none = for ever.
+    pub spare_delay_ms: Option<u64>,
     /// `commit_interval`, in ms: how long an answered write may be on volatile media only, and its map entry in the
     /// log only. Raising it saves flushes; a power cut then takes more of what nobody asked to flush.
     pub commit_interval_ms: u64,
@@ -54,11 +67,43 @@ fn size(word: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit).map(|bytes| bytes / KIB * KIB)
 }
 
+fn on_off(name: &str, value: &str) -> Result<bool, ControlError> {
+    match value {
+        "on" | "yes" | "1" | "true" => Ok(true),
+        "off" | "no" | "0" | "false" => Ok(false),
+        _ => Err(ControlError::new(ErrorKind::Usage, format!("{name} is on or off, not {value:?}"))),
+    }
+}
+
+/// `30s`, `10m`, `2h`, a number of seconds, or `off`; a day at most.
+fn spare_delay(word: &str) -> Result<Option<u64>, ControlError> {
+    if word == "off" {
+        return Ok(None);
+    }
+    let digits = word.trim_end_matches(['s', 'm', 'h']);
+    let unit = match &word[digits.len()..] {
+        "" | "s" => Some(1),
+        "m" => Some(60),
+        "h" => Some(3600),
+        _ => None,
+    };
+    let seconds = digits.parse::<u64>().ok().zip(unit).and_then(|(n, unit)| n.checked_mul(unit));
+    match seconds {
+        Some(seconds @ 0..=86_400) => Ok(Some(seconds * 1000)),
+        _ => {
+            let text = format!("spare_delay is 0s to 24h, such as 30s or 10m, or off, not {word:?}");
+            Err(ControlError::new(ErrorKind::Usage, text))
+        }
+    }
+}
+
 impl Default for Properties {
     fn default() -> Self {
         Properties {
             read_policy: ReadPolicy::default(),
             allocation: Mode::Tiers { strict: false },
+            return_spilled: true,
+            spare_delay_ms: Some(600_000),
             commit_interval_ms: 5000,
             dirty_regions: 2048,
             checksum: Checksum::None,
@@ -96,11 +141,7 @@ impl Properties {
                 self.allocation = mode;
             }
             "strict" => {
-                let on = match value {
-                    "on" | "yes" | "1" | "true" => true,
-                    "" | "off" | "no" | "0" | "false" => false,
-                    _ => return Err(usage(format!("strict is on or off, not {value:?}"))),
-                };
+                let on = !value.is_empty() && on_off(name, value)?;
                 match &mut self.allocation {
                     Mode::Tiers { strict } => *strict = on,
                     _ if on => {
@@ -109,6 +150,10 @@ impl Properties {
                     _ => {}
                 }
             }
+            "return_spilled" if value.is_empty() => self.return_spilled = fresh.return_spilled,
+            "return_spilled" => self.return_spilled = on_off(name, value)?,
+            "spare_delay" if value.is_empty() => self.spare_delay_ms = fresh.spare_delay_ms,
+            "spare_delay" => self.spare_delay_ms = spare_delay(value)?,
             "commit_interval" if value.is_empty() => self.commit_interval_ms = fresh.commit_interval_ms,
             "commit_interval" => {
                 let ms = value.strip_suffix("ms").map(|n| n.parse()).unwrap_or_else(|| {
@@ -168,6 +213,12 @@ impl Properties {
             "strict" => match self.allocation {
                 Mode::Tiers { strict: true } => "on".into(),
                 _ => "off".into(),
+            },
+            "return_spilled" => if self.return_spilled { "on" } else { "off" }.into(),
+            "spare_delay" => match self.spare_delay_ms {
+                None => "off".into(),
+                Some(ms) if ms != 0 && ms.is_multiple_of(60_000) => format!("{}m", ms / 60_000),
+                Some(ms) => format!("{}s", ms / 1000),
             },
             "commit_interval" if !self.commit_interval_ms.is_multiple_of(1000) => {
                 format!("{}ms", self.commit_interval_ms)

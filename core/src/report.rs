@@ -76,6 +76,15 @@ pub struct StaleReport {
     pub units_done: u64,
 }
 
+/// How far something is, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// So many are done.
+    pub done: u64,
+    /// Of so many.
+    pub total: u64,
+}
+
 /// Write intent, and what a crash left of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResyncReport {
@@ -128,6 +137,8 @@ pub struct DeviceReport {
     pub state: DeviceState,
     /// Whether it comes or goes.
     pub role: Role,
+    /// It is held back, or was until the job began that fills it.
+    pub spare: bool,
     /// Usable bytes.
     pub size: u64,
     /// Bytes in chunks by type: data, metadata, system.
@@ -142,6 +153,8 @@ pub struct DeviceReport {
     pub queue: QueueReport,
     /// What it missed.
     pub stale: StaleReport,
+    /// How far it is, while it is being rebuilt.
+    pub rebuilt: Option<Progress>,
 }
 
 /// The queue of one member.

@@ -489,6 +489,20 @@ pub enum Event {
         /// First byte on it.
         device_offset: u64,
     },
+    /// A spare takes the place of a member that failed, or is missing for long: a job began by itself.
+    SpareInUse {
+        /// Whose place.
+        device: DeviceId,
+        /// The spare.
+        by: DeviceId,
+    },
+    /// A member would need a spare, and none of those there are fits.
+    NoSpareFits {
+        /// The member.
+        device: DeviceId,
+    },
+    /// What spilled goes back to the tier it prefers: a job began by itself.
+    ReturnStarted,
     /// A job that moves content is done; with `lost` units left behind it was given up.
     JobEnded {
         /// Its task's name.

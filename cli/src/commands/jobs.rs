@@ -25,8 +25,13 @@ fn usage(message: impl Into<String>, example: &str) -> ApiError {
 // ---- add --------------------------------------------------------------------------------------------------------------
 
 pub(crate) fn add(context: &Context, args: &AddArgs) -> Outcome {
-    let (pool, devices) = pool::members(&args.words, &args.class, &args.tier)?;
-    context.change(AddDevices { pool, devices, dry_run: args.change.dry_run, force: args.change.force })
+    // As zpool has it: `add tank spare /dev/sdg`.
+    let is_verb = args.words.iter().skip(1).position(|word| word == "spare").map(|at| at + 1);
+    let words: Vec<String> =
+        args.words.iter().enumerate().filter(|(i, _)| Some(*i) != is_verb).map(|(_, word)| word.clone()).collect();
+    let (pool, devices) = pool::members(&words, &args.class, &args.tier)?;
+    let spare = args.spare || is_verb.is_some();
+    context.change(AddDevices { pool, devices, spare, dry_run: args.change.dry_run, force: args.change.force })
 }
 
 // ---- remove -----------------------------------------------------------------------------------------------------------

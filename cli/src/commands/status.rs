@@ -151,6 +151,12 @@ fn show(pool: &PoolStatus, verbose: bool, flags: &ListFlags) -> Result<String, A
     if let Some(line) = super::jobs::line(&pool.job) {
         let _ = writeln!(out, "  jobs: {}", printable(&line));
     }
+    for spare in &pool.spares {
+        let of = spare.in_place_of.map(|id| format!(" in the place of device {id}")).unwrap_or_default();
+        let Spare { id, name, class, size_bytes, state, .. } = spare;
+        let text = format!("device {id} ({name}, {class}, {}) {state}{of}", size::long(*size_bytes));
+        let _ = writeln!(out, " spare: {}", printable(&text));
+    }
     for note in &pool.notes {
         let _ = writeln!(out, "  note: {}", printable(note));
     }

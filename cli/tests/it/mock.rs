@@ -162,6 +162,7 @@ impl Service for Mock {
             generation: 7,
             writable_data_bytes: 1246 * GIB,
             writable_metadata_bytes: 500 * GIB,
+            spares: Vec::new(),
             spilled: vec![Spill { kind: "metadata".into(), bytes: GIB, count: 1 }],
             notes: vec![],
             scrub: ScrubInfo { pool: "tank".into(), state: "none".into(), ..ScrubInfo::default() },

@@ -131,3 +131,39 @@ fn a_member_is_replaced_whether_it_is_there_or_not() {
     check(&real);
     assert_eq!(real.json("status tank")[0]["state"].as_str(), Some("online"));
 }
+
+/// A spare is added, shown, taken out, added again, and takes the place of a member that does not come back.
+#[test]
+fn a_spare_takes_the_place_of_a_member_that_is_gone() {
+    let mut real = Real::start();
+    real.tank("raid1", &[128 * MIB, 128 * MIB], 64 * MIB);
+    fill(&real);
+    let before = real.json("usage tank");
+    let third = real.disk("d2.img", 128 * MIB);
+    assert!(real.ok(&format!("add --spare tank {third}")).contains("device 3 added to pool tank as a spare"));
+    let status = real.ok("status tank");
+    assert!(status.contains(" spare: device 3 (d2.img, hdd, 128 MiB) AVAIL"), "{status}");
+    let after = real.json("usage tank");
+    for what in ["raw_bytes", "writable_data_bytes"] {
+        assert_eq!(before[0][what], after[0][what], "{what}");
+    }
+    assert_eq!(real.braid("remove -w tank 3").code, 0);
+    assert!(!real.ok("status tank").contains("spare:"));
+    real.ok(&format!("add tank spare {third}"));
+    assert_eq!(real.json("status tank")[0]["spares"][0]["state"], "AVAIL");
+    let run = real.braid("set tank spare_delay=soon");
+    assert!(run.code == 2 && run.err.contains("spare_delay is 0s to 24h"), "{run:?}");
+    real.ok("set tank spare_delay=0s");
+
+    real.stop();
+    std::fs::remove_file(real.path("d1.img")).expect("it was there");
+    real.restart();
+    real.ok(&format!("import -f tank -d {}", real.dir.path().display()));
+    real.ok("wait tank");
+    assert_eq!(ids(&real), [1, 4]);
+    assert!(real.ok("events tank").contains("takes the place of device 2"), "{}", real.ok("events tank"));
+    let status = real.json("status tank");
+    assert_eq!(status[0]["state"].as_str(), Some("online"), "{status}");
+    assert!(status[0]["spares"].as_array().is_none_or(Vec::is_empty), "{status}");
+    check(&real);
+}

@@ -94,8 +94,12 @@ impl Engine {
                 next.check_queues(self.pool.devices())?;
                 let stored = next.get(&name).unwrap_or_default();
                 let changed = self.pool.properties != next;
+                let is_about_returns = self.pool.properties.return_spilled != next.return_spilled;
                 self.pool.properties = next;
                 self.selector.set(self.pool.properties.read_policy);
+                if is_about_returns {
+                    self.returns_changed();
+                }
                 self.post_views();
                 let (done, due) = self.change(changed, Record::Property { name, value: stored })?;
                 Ok((note.map_or(done, Done::Adjusted), due))
@@ -113,7 +117,8 @@ impl Engine {
             Command::ScrubPause => self.pause_scrub(),
             Command::ScrubResume => self.resume_scrub(),
             Command::ScrubCancel => self.cancel_scrub(),
-            Command::AddDevice(new) => self.add_device(&new),
+            Command::AddDevice(new) => self.add_device(&new, false),
+            Command::AddSpare(new) => self.add_device(&new, true),
             Command::RemoveDevice { device } => self.start_remove(device),
             Command::ReplaceDevice { device, by } => self.start_replace(device, by),
             Command::Balance { data, metadata } => self.start_balance(data, metadata),
@@ -345,6 +350,7 @@ impl Engine {
             read_preferred: d.read_preferred,
             state: d.state,
             role: d.role,
+            spare: d.spare,
             size: d.size,
             allocated,
             io: d.counters,
@@ -352,6 +358,7 @@ impl Engine {
             read_latency_ns: view.latency.mean_ns(),
             queue: queue.report(self.now, &self.pool.properties.queue, &d.queue),
             stale: self.stale_report(id),
+            rebuilt: self.rebuilt(id),
         }
     }
 }

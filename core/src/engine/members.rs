@@ -51,6 +51,8 @@ impl Engine {
     /// Tells the read policy and the queues what the members are.
     pub(super) fn post_views(&mut self) {
         self.pool.members_changed();
+        self.note_room();
+        self.note_members();
         self.absent = self.pool.devices().filter(|d| !d.state.is_used()).count();
         let ids = self.pool.device_ids_end();
         while self.views.len() < ids {

@@ -14,7 +14,7 @@
 //! | `space.rs` | units and chunks: handing out, taking back |
 //! | `commit/` | log groups, flushes, checkpoints |
 //! | `intent.rs`, `resync.rs` | where a write may be under way; after a crash, copies made alike there |
-//! | `stale.rs`, `offline.rs` | what members missed, and how they catch up; members that come and go |
+//! | `stale.rs`, `offline.rs`, `states.rs` | what members missed, and how they catch up; members that come and go |
 //! | `members.rs` | what queues and read policy know of the members |
 //! | `control.rs` | commands of the operator, reports |
 //! | `plug.rs` | what a client holds back, in the laboratory |
@@ -41,6 +41,7 @@ mod scrub;
 mod slip;
 mod space;
 mod stale;
+mod states;
 mod sums;
 
 pub use admit::REQUESTS_MAX;
@@ -244,6 +245,9 @@ impl Engine {
                 engine.commit.dirty.insert(device.id);
             }
         }
+        let missing = |d: &&crate::device::Device| d.state == DeviceState::Missing;
+        let missing: Vec<DeviceId> = engine.pool.devices().filter(missing).map(|d| d.id).collect();
+        missing.into_iter().for_each(|id| engine.note_gone(id));
         engine.take_up_job();
         engine.find_open_chunks();
         engine.orphan_pages(orphans);
@@ -334,6 +338,8 @@ impl Engine {
                             .chain(self.clean_deadline())
                             .chain(self.catch_up_deadline())
                             .chain(self.moving_wake())
+                            .chain(self.homing_deadline())
+                            .chain(self.spare_deadline())
                             .chain(self.wakes.next())
                             .min();
                         return Output::Idle { until };

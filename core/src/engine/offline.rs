@@ -61,6 +61,7 @@ impl Engine {
             return Err(ControlError::new(ErrorKind::Refused, text));
         }
         self.member_went(id, IoError::Gone);
+        self.note_sent_away(id);
         Ok((Done::Changed, Due::Stable(self.journal.appended().saturating_sub(1))))
     }
 
@@ -74,6 +75,7 @@ impl Engine {
     pub(super) fn member_went(&mut self, device: DeviceId, error: IoError) {
         let Some(member) = self.pool.device_mut(device).filter(|d| d.state.is_used()) else { return };
         member.become_state(DeviceState::Missing);
+        self.note_gone(device);
         self.renew_roster(device);
         self.outputs.push_back(Output::Event(Event::DeviceFailed { device, error }));
         self.post_views();

@@ -14,6 +14,7 @@ use crate::ChunkType;
 use crate::chunk::{Chunk, Column, REGION};
 use crate::meta::journal::Lsn;
 use crate::meta::record::Record;
+use crate::pool::Pool;
 use crate::queue::Owner;
 use crate::request::{DeviceOp, Event, Output, RequestError};
 use crate::units::{ChunkId, UNIT, VolumeId};
@@ -119,8 +120,13 @@ impl Engine {
     /// A place for a client's unit: better with fewer copies, or where nothing is to stay, than not at all.
     fn find_place(&mut self, volume: VolumeId, unit: u64, kind: ChunkType) -> Option<(ChunkId, u32)> {
         self.find_good_place(volume, unit, kind, false)
+            .or_else(|| self.find_neighbour(volume, unit, kind, false, false))
             .or_else(|| self.take_from_open(kind, false, |chunk| chunk.take_any()))
             .or_else(|| self.take_from_shunned(kind))
+            .or_else(|| {
+                self.open_degraded_chunk(kind)?;
+                self.take_from_open(kind, false, |chunk| chunk.take_any())
+            })
     }
 
     /// Where nothing is to stay.
@@ -141,27 +147,16 @@ impl Engine {
         kind: ChunkType,
         preferred: bool,
     ) -> Option<(ChunkId, u32)> {
-        let map = &self.pool.volume(volume)?.map;
-        let neighbour = map.anchor(unit).or_else(|| {
-            // The last unit of the leaf before: a sequential writer goes on right behind it.
-            let before = (unit / LEAF as u64 * LEAF as u64).checked_sub(1)?;
-            Some((before, map.get(before))).filter(|(_, e)| e.is_mapped())
-        });
-        if let Some((at, entry)) = neighbour
-            && let Ok(place) = u32::try_from(i64::from(entry.unit()) + unit as i64 - at as i64)
-            && let Some(chunk) = self.pool.chunk_mut(entry.chunk())
-            && chunk.kind == kind
-            && !chunk.shunned
-            && chunk.take(place)
-        {
-            return Some((entry.chunk(), place));
+        if let Some(place) = self.find_neighbour(volume, unit, kind, true, preferred) {
+            return Some(place);
         }
         let position = (unit % u64::from(REGION)) as u32;
+        let may = |chunk: &Chunk| !(preferred && chunk.spilled);
         self.take_from_open(kind, true, |chunk| {
-            let place = chunk.empty_region()? + position;
+            let place = may(chunk).then(|| chunk.empty_region())?? + position;
             chunk.take(place).then_some(place)
         })
-        .or_else(|| self.take_from_open(kind, true, |chunk| chunk.take_any()))
+        .or_else(|| self.take_from_open(kind, true, |chunk| may(chunk).then(|| chunk.take_any())?))
         .or_else(|| {
             if preferred && self.pool.next_chunk(kind).is_none_or(|next| next.spilled) {
                 return None;
@@ -173,6 +168,33 @@ impl Engine {
                 |chunk| if chunk.take(position) { Some(position) } else { chunk.take_any() },
             )
         })
+    }
+
+    /// Next to its neighbours, with all copies if `whole` says so.
+    fn find_neighbour(
+        &mut self,
+        volume: VolumeId,
+        unit: u64,
+        kind: ChunkType,
+        whole: bool,
+        preferred: bool,
+    ) -> Option<(ChunkId, u32)> {
+        let map = &self.pool.volume(volume)?.map;
+        let (at, entry) = map.anchor(unit).or_else(|| {
+            // The last unit of the leaf before: a sequential writer goes on right behind it.
+            let before = (unit / LEAF as u64 * LEAF as u64).checked_sub(1)?;
+            Some((before, map.get(before))).filter(|(_, e)| e.is_mapped())
+        })?;
+        let place = u32::try_from(i64::from(entry.unit()) + unit as i64 - at as i64).ok()?;
+        let chunk = self.pool.chunk(entry.chunk()).filter(|c| c.kind == kind && !c.shunned)?;
+        let is_there = match whole {
+            true => chunk.columns.iter().all(|c| self.pool.is_online(c.device)),
+            false => self.pool.chunk_available(chunk),
+        };
+        if !is_there || preferred && chunk.spilled {
+            return None;
+        }
+        self.pool.chunk_mut(entry.chunk())?.take(place).then_some((entry.chunk(), place))
     }
 
     pub(super) fn take_from_open(
@@ -201,12 +223,22 @@ impl Engine {
 
     /// Allocates a chunk; its record precedes every entry that refers to it in the log.
     pub(super) fn open_chunk(&mut self, kind: ChunkType) -> Option<ChunkId> {
-        let mut chunk = self.pool.next_chunk(kind)?;
+        self.open_planned(kind, |pool| pool.next_chunk(kind))
+    }
+
+    /// One that has a column on a member that is not there, when no other is possible: what is written is noted for that
+    /// one, and it gets it when it is back, or whoever replaces it.
+    pub(super) fn open_degraded_chunk(&mut self, kind: ChunkType) -> Option<ChunkId> {
+        self.open_planned(kind, |pool| pool.next_degraded_chunk(kind))
+    }
+
+    fn open_planned(&mut self, kind: ChunkType, plan: impl Fn(&mut Pool) -> Option<Chunk>) -> Option<ChunkId> {
+        let mut chunk = plan(&mut self.pool)?;
         if kind != ChunkType::System {
             // Room to write it all down comes before the room itself.
             self.make_page_room(chunk.length);
             self.take_page_room(CHUNK_RECORD_LEAVES);
-            chunk = self.pool.next_chunk(kind)?;
+            chunk = plan(&mut self.pool)?;
         }
         let (id, bytes, spilled) = (chunk.id, chunk.length, chunk.spilled);
         let record = Record::ChunkAdd(Box::new(chunk));
@@ -286,6 +318,7 @@ impl Engine {
         }
         self.pool.members_changed();
         self.space.room = true;
+        self.note_room();
     }
 
     /// A unit leaves a volume's map.
@@ -349,6 +382,7 @@ impl Engine {
             any = true;
         }
         if any {
+            self.note_room();
             self.close_empty_chunks();
         }
         let nothing_to_wait_for = !self.space.is_waiting() && !self.commit.is_checkpointing();
@@ -423,6 +457,7 @@ impl Engine {
         if self.space.closing[at].1 == 0 {
             self.space.closing.swap_remove(at);
             self.space.room = true;
+            self.note_room();
             if self.pool.chunk(id).is_some_and(|c| c.shunned) {
                 self.source_released();
             }

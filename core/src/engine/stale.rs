@@ -11,13 +11,13 @@
 //! A stale copy is written like the others, never read and never a source. Only what another good copy stands in for
 //! becomes stale: the last good copy of anything stays what it is, and who needed the write hears of the error.
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use super::mend::{Cause, Target};
 use super::{Engine, Slip};
 use crate::chunk::Column;
-use crate::device::{DeviceState, FAULTS_MAX, Role};
+use crate::device::{DeviceState, FAULTS_MAX};
 use crate::meta::record::Record;
 use crate::profile::slice;
 use crate::regions::{self, REGION, Region, Regions, UNITS, Units, touched};
@@ -50,6 +50,8 @@ pub(super) struct Stale {
     /// Regions that were written since a flush began, newest last, and the number of that flush.
     unflushed: VecDeque<(u64, Regions)>,
     flushes: u64,
+    /// The most regions that members were behind in since they were last up to date.
+    most: BTreeMap<DeviceId, u64>,
     /// Units mended since the pool was opened.
     mended: u64,
 }
@@ -141,9 +143,12 @@ impl Engine {
             let lsn = self.journal.append(&Record::Stale { device, volume, word, bits });
             self.commit.failure_lsn = lsn + 1;
         }
-        if self.pool.stale[&device].is_empty() {
+        let count = self.pool.stale[&device].len() as u64;
+        if count == 0 {
             self.pool.stale.remove(&device);
         }
+        let most = self.stale.most.entry(device).or_default();
+        *most = count.max(*most);
     }
 
     /// A member that answers did not do what it was asked; often enough, and it is not asked any more.
@@ -153,7 +158,12 @@ impl Engine {
             member.faults += 1;
         }
         let is_too_much = member.faults > FAULTS_MAX;
-        if matches!(member.state, DeviceState::Online | DeviceState::Removing) {
+        let was_well = match member.state {
+            DeviceState::Online | DeviceState::Removing => true,
+            DeviceState::Rebuilding => self.is_heir(device),
+            _ => false,
+        };
+        if let Some(member) = self.pool.device_mut(device).filter(|_| was_well) {
             member.become_state(DeviceState::Suspect);
             self.outputs.push_back(Output::Event(Event::DeviceSuspect { device, error }));
             self.post_views();
@@ -301,6 +311,7 @@ impl Engine {
         }
         if self.stale.left.is_empty() && self.stale.active.is_empty() {
             self.find_stale();
+            self.note_who_is_rebuilt();
         }
         let mut any = false;
         for _ in 0..TURN {
@@ -386,7 +397,7 @@ impl Engine {
         self.stale.records_due || !self.stale.caught_up.is_empty() && (all || self.stale.caught_up.len() >= BATCH)
     }
 
-    /// Leaves out of the image that comes what was caught up; whoever missed nothing more is in full use again.
+    /// Leaves out of the image that comes what was caught up.
     pub(super) fn clear_caught_up(&mut self) {
         for (device, region) in core::mem::take(&mut self.stale.caught_up) {
             if let Some(set) = self.pool.stale.get_mut(&device) {
@@ -396,19 +407,9 @@ impl Engine {
                 }
             }
         }
-        let suspects: Vec<DeviceId> =
-            self.pool.devices().filter(|d| d.state == DeviceState::Suspect).map(|d| d.id).collect();
-        for device in suspects {
-            let is_whole = !self.pool.stale.contains_key(&device);
-            let Some(member) = self.pool.device_mut(device).filter(|d| is_whole && !d.is_behind) else { continue };
-            member.become_state(DeviceState::Online);
-            if member.role == Role::Leaving {
-                member.become_state(DeviceState::Removing);
-            }
-            member.faults = 0;
-            self.outputs.push_back(Output::Event(Event::DeviceOnline { device }));
-            self.post_views();
-        }
+        let Engine { pool, stale, .. } = self;
+        stale.most.retain(|device, _| pool.stale.contains_key(device));
+        self.note_who_is_whole();
     }
 
     /// What the run before wrote and nothing flushed: where it was writing, and where it placed units. A member that is not
@@ -434,8 +435,19 @@ impl Engine {
     }
 
     pub(super) fn stale_report(&self, device: DeviceId) -> StaleReport {
-        let regions = self.pool.stale.get(&device).map_or(0, Regions::len) as u64;
-        let caught_up = self.stale.caught_up.iter().filter(|(d, _)| *d == device).count() as u64;
-        StaleReport { regions: regions - caught_up.min(regions), units_done: self.stale.mended }
+        StaleReport { regions: self.regions_left(device), units_done: self.stale.mended }
+    }
+
+    /// Regions that a member was behind in when it was furthest behind.
+    pub(super) fn regions_most(&self, device: DeviceId) -> u64 {
+        let now = self.pool.stale.get(&device).map_or(0, Regions::len) as u64;
+        self.stale.most.get(&device).map_or(now, |&most| most.max(now))
+    }
+
+    /// Regions that a member has still to be brought up to date in.
+    pub(super) fn regions_left(&self, device: DeviceId) -> u64 {
+        let regions = self.pool.stale.get(&device).map_or(0, Regions::len);
+        let caught_up = self.stale.caught_up.iter().filter(|(d, _)| *d == device).count();
+        regions.saturating_sub(caught_up) as u64
     }
 }

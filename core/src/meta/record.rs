@@ -9,7 +9,7 @@ use crate::ChunkType;
 use crate::allocator::{Hint, Tiers};
 use crate::chunk::{CHUNK_MAX, COLUMNS_MAX, Chunk, Column};
 use crate::control::VolumeClass;
-use crate::device::{DEVICE_MAX, Device, DeviceClass, DeviceState};
+use crate::device::{DEVICE_MAX, Device, DeviceClass, DeviceState, Role};
 use crate::job::{Choice, Job, Task};
 use crate::profile::Profile;
 use crate::queue::config::{self, Overrides};
@@ -436,7 +436,10 @@ fn encode_device(w: &mut Writer, device: &Device) {
         path = &path[..path.char_indices().next_back().map_or(0, |(i, _)| i)];
     }
     w.u32(device.id.0).uuid(device.uuid).text(path).u64(device.size).text(device.class.name());
-    let flags = u8::from(device.rotational) | u8::from(device.tiers_set) << 1 | u8::from(device.read_preferred) << 2;
+    let flags = u8::from(device.rotational)
+        | u8::from(device.tiers_set) << 1
+        | u8::from(device.read_preferred) << 2
+        | u8::from(device.spare) << 3;
     w.u8(flags).u8(device.tiers.data).u8(device.tiers.metadata).u8(device.hint as u8).u8(device.state as u8);
     // Known names only: far fewer than a byte counts.
     w.u8(device.queue.len() as u8);
@@ -474,7 +477,8 @@ fn decode_device(r: &mut Reader<'_>) -> Result<Device, Malformed> {
         read_preferred: flags & 4 != 0,
         queue,
         state,
-        role: Default::default(),
+        role: if flags & 8 != 0 { Role::Spare } else { Role::Member },
+        spare: flags & 8 != 0,
         used: Default::default(),
         counters: Default::default(),
         written: 0,

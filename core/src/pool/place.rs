@@ -7,8 +7,9 @@ use super::totals::Totals;
 use crate::ChunkType;
 use crate::allocator::{self, Hole, Index, Member, NoSpace, Plan, Rules};
 use crate::chunk::{CHUNK_MAX, Chunk, Column};
-use crate::device::Device;
+use crate::device::{Device, Role};
 use crate::meta::record::CHUNKS_MAX;
+use crate::profile::Profile;
 use crate::units::{ChunkId, DeviceId, GIB, MIB, UNIT, round_down};
 
 impl Pool {
@@ -45,6 +46,24 @@ impl Pool {
         chunk
     }
 
+    /// The next chunk when there is room only together with members that are not there: fewer of them than failures that the
+    /// profile survives, so that all of it has a copy on one that is.
+    pub(crate) fn next_degraded_chunk(&self, kind: ChunkType) -> Option<Chunk> {
+        let (rules, profile) = (self.rules_for(kind), self.profiles[kind as usize]);
+        let plan = |absent| {
+            self.with_members_and(absent, |members| allocator::plan(&rules, profile, kind.into(), members)).ok()
+        };
+        let chunk = self.absent_allowed(profile).find_map(|absent| self.named(kind, plan(absent)?))?;
+        self.chunk_available(&chunk).then_some(chunk)
+    }
+
+    /// How many of the members that are not there may get a column of a chunk.
+    fn absent_allowed(&self, profile: Profile) -> impl Iterator<Item = usize> + use<> {
+        let facts = profile.facts();
+        let allowed = if facts.parity == 0 { facts.tolerated_failures } else { 0 };
+        1..=allowed.min(self.devices().filter(is_absent).count())
+    }
+
     fn put_member(&self, index: &mut Index, id: DeviceId) {
         let online = self.device(id).filter(|d| d.takes_chunks());
         let holes = online.map(free_extents).unwrap_or_default();
@@ -69,7 +88,13 @@ impl Pool {
     }
 
     fn with_members<T>(&self, ask: impl FnOnce(&[Member<'_>]) -> T) -> T {
-        let online = || self.devices().filter(|d| d.takes_chunks());
+        self.with_members_and(0, ask)
+    }
+
+    /// With so many of those that are not there.
+    fn with_members_and<T>(&self, absent: usize, ask: impl FnOnce(&[Member<'_>]) -> T) -> T {
+        let online =
+            || self.devices().filter(|d| d.takes_chunks()).chain(self.devices().filter(is_absent).take(absent));
         let holes: Vec<Vec<Hole>> = online().map(free_extents).collect();
         let members: Vec<Member<'_>> = online().zip(&holes).map(|(d, holes)| member(d, holes)).collect();
         ask(&members)
@@ -114,8 +139,14 @@ impl Pool {
         let sums = allocator::Sums { checksum, profile: metadata, free: free[ChunkType::Metadata as usize] };
         [ChunkType::Data, ChunkType::Metadata].map(|kind| {
             let profile = self.profiles[kind as usize];
-            let more = self.with_members(|members| allocator::writable(&rules, profile, kind.into(), members, &sums));
-            free[kind as usize] + more
+            let with = |absent| {
+                self.with_members_and(absent, |members| {
+                    allocator::writable(&rules, profile, kind.into(), members, &sums)
+                })
+            };
+            // Who is not there counts only where nothing could be written without.
+            let more = [0].into_iter().chain(self.absent_allowed(profile)).map(with).find(|&bytes| bytes > 0);
+            free[kind as usize] + more.unwrap_or(0)
         })
     }
 
@@ -129,6 +160,11 @@ impl Pool {
             ChunkType::Data | ChunkType::Metadata => self.rules(),
         }
     }
+}
+
+/// A member that takes chunks when it is there.
+fn is_absent(d: &&Device) -> bool {
+    !d.state.is_used() && d.role == Role::Member
 }
 
 /// What two chunks that are the same have in common.

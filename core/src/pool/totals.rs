@@ -14,6 +14,8 @@ pub(crate) struct Totals {
     pub(crate) content: u64,
     /// Chunks of volume content with more than one copy.
     pub(crate) mirrored: u64,
+    /// Bytes in chunks of volume content that spilled.
+    pub(crate) spilled: u64,
     /// System chunks.
     pub(crate) system_chunks: u64,
     /// Bytes in them.
@@ -30,6 +32,7 @@ impl Totals {
             }
             ChunkType::Data | ChunkType::Metadata => {
                 self.content += chunk.length;
+                self.spilled += if chunk.spilled { chunk.length } else { 0 };
                 self.mirrored += u64::from(chunk.profile.facts().copies > 1);
             }
         }
@@ -44,6 +47,7 @@ impl Totals {
             }
             ChunkType::Data | ChunkType::Metadata => {
                 self.content -= chunk.length;
+                self.spilled -= if chunk.spilled { chunk.length } else { 0 };
                 self.mirrored -= u64::from(chunk.profile.facts().copies > 1);
             }
         }

@@ -63,6 +63,11 @@ impl Pool {
         let mut trial = Trial::new(self);
         more.for_each(|device| trial.pool.welcome(device));
         trial.pool.profiles = task.profiles(self.profiles);
+        if let Task::Replace { by, .. } = *task
+            && let Some(device) = trial.pool.device_mut(by)
+        {
+            device.role = Role::Member;
+        }
         if let Some(device) = job.leaving().and_then(|id| trial.pool.device_mut(id)) {
             device.role = Role::Leaving;
         }
@@ -202,6 +207,11 @@ impl Trial {
                 list.push(pool.profiles[kind]);
             }
         }
-        Outlook { raw: pool.devices().map(|d| d.size).sum(), writable, profiles: [of_data, of_metadata], moves }
+        Outlook {
+            raw: pool.devices().filter(|d| d.role != Role::Spare).map(|d| d.size).sum(),
+            writable,
+            profiles: [of_data, of_metadata],
+            moves,
+        }
     }
 }

@@ -12,6 +12,9 @@ pub struct AddDevices {
     pub pool: String,
     /// The devices.
     pub devices: Vec<NewDevice>,
+    /// Hold them back until a member fails.
+    #[serde(default)]
+    pub spare: bool,
     /// Only say what would be.
     #[serde(default)]
     pub dry_run: bool,

@@ -126,6 +126,9 @@ impl Narrator {
             | Event::ScrubFinished { .. } => return super::scrub::sentence(event, |id| self.device(id)),
             Event::JobEnded { .. }
             | Event::JobStopped { .. }
+            | Event::ReturnStarted
+            | Event::SpareInUse { .. }
+            | Event::NoSpareFits { .. }
             | Event::MoveLost { .. }
             | Event::DeviceRemoved { .. } => return super::jobs::sentence(&self.pool, event, |id| self.device(id)),
             Event::BadCopy { ref name, offset, len, device, device_offset, .. } => {

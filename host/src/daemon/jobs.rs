@@ -139,6 +139,23 @@ pub(super) fn sentence(
     device: impl Fn(DeviceId) -> String,
 ) -> Option<(Severity, &'static str, String)> {
     Some(match event {
+        Event::SpareInUse { device: id, by } => {
+            let message = format!("{} takes the place of {}: a spare is in use", device(*by), device(*id));
+            (Severity::Warning, "spare.in_use", message)
+        }
+        Event::NoSpareFits { device: id } => {
+            let message = format!(
+                "no spare can take the place of {}: what it holds does not fit on any; add a larger one: braid add --spare \
+                 {pool} DEVICE",
+                device(*id)
+            );
+            (Severity::Error, "spare.none_fits", message)
+        }
+        Event::ReturnStarted => (
+            Severity::Info,
+            "job.started",
+            "there is room again: what spilled goes back to the tier it prefers".to_string(),
+        ),
         Event::JobEnded { task, bytes, lost: 0 } => (
             Severity::Info,
             "job.finished",

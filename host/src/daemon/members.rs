@@ -3,11 +3,11 @@
 use std::sync::PoisonError;
 
 use braid_core::control::Done;
-use braid_core::device::Device;
+use braid_core::device::{Device, Role};
 use braid_core::pool::trial::Outlook;
 use braid_core::report::PoolReport;
 use braid_core::units::DeviceId;
-use braid_core::{ChunkType, DeviceState, Profile};
+use braid_core::{ChunkType, Profile};
 
 use super::events::Severity;
 use super::pools::plan::{new_devices, set_tiers};
@@ -34,7 +34,7 @@ pub(super) fn standing(outlook: &Outlook) -> Standing {
 
 /// As it is now: a member that is not in use is a failure that was survived already.
 pub(super) fn standing_now(outlook: &Outlook, report: &PoolReport) -> Standing {
-    let gone = report.devices.iter().filter(|d| d.state != DeviceState::Online).count() as u32;
+    let gone = report.devices.iter().filter(|d| !d.state.is_used() && d.role != Role::Spare).count() as u32;
     let now = standing(outlook);
     Standing {
         data_failures: now.data_failures.saturating_sub(gone),
@@ -51,7 +51,8 @@ impl Daemon {
         let mut notes: Vec<String> = claimed.iter().flat_map(|c| c.facts.note.clone()).collect();
         let mut new = new_devices(&request.devices, &claimed, &mut notes)?;
         set_tiers(&request.devices, &mut new)?;
-        let trial = new.clone();
+        // A spare changes nothing until it is needed.
+        let trial = if request.spare { Vec::new() } else { new.clone() };
         let (before, after) = pool.ask(move |pump| {
             pump.with_engine(move |engine| {
                 let pool = engine.pool();
@@ -60,7 +61,8 @@ impl Daemon {
                 (pool.outlook(), pool.try_add(members))
             })
         })?;
-        let what = format!("{} added to pool {}", devices_word(claimed.len()), pool.name);
+        let as_what = if request.spare { " as a spare" } else { "" };
+        let what = format!("{} added to pool {}{as_what}", devices_word(claimed.len()), pool.name);
         let before = Some(standing_now(&before, &pool.report()?));
         let after = Some(standing(&after)).map(|after| Standing {
             data_failures: before.as_ref().map_or(0, |b| b.data_failures),
@@ -74,17 +76,19 @@ impl Daemon {
         let mut ids = Vec::new();
         for (claimed, new) in claimed.into_iter().zip(new) {
             let path = claimed.path.clone();
-            let id = self.add_one(&pool, claimed, new).map_err(|e| match ids.as_slice() {
+            let id = self.add_one(&pool, claimed, new, request.spare).map_err(|e| match ids.as_slice() {
                 [] => e,
                 some => {
                     ApiError { message: format!("{} (added before it: device {})", e.message, some.join(" ")), ..e }
                 }
             })?;
-            self.events.tell(Severity::Info, Some(&pool.name), "device.added", format!("{path} is device {id} now"));
+            let what = if request.spare { ", a spare" } else { "" };
+            let message = format!("{path} is device {id} now{what}");
+            self.events.tell(Severity::Info, Some(&pool.name), "device.added", message);
             ids.push(id.to_string());
         }
         self.remember(&pool);
-        change.what = format!("device {} added to pool {}", ids.join(" "), pool.name);
+        change.what = format!("device {} added to pool {}{as_what}", ids.join(" "), pool.name);
         Ok(change)
     }
 
@@ -104,13 +108,14 @@ impl Daemon {
         pool: &OpenPool,
         claimed: Claimed,
         new: braid_core::meta::format::NewDevice,
+        spare: bool,
     ) -> Result<DeviceId, ApiError> {
         let Claimed { path, identity, disk, facts, .. } = claimed;
         let Some(disk) = disk else {
             return Err(ApiError::failed("device.open_failed", format!("{path} is not open")));
         };
         let fault = disk.fault_handle();
-        let Done::Device(id) = pool.ask(|pump| pump.add(disk, new))? else {
+        let Done::Device(id) = pool.ask(|pump| pump.add(disk, new, spare))? else {
             return Err(ApiError::failed("device.add_failed", format!("{path} was not added")));
         };
         let Facts { model, serial, note: notes, .. } = facts;
@@ -195,7 +200,7 @@ impl Daemon {
             return Ok(change);
         }
         for (claimed, new) in claimed.into_iter().zip(new) {
-            let id = self.add_one(&pool, claimed, new)?;
+            let id = self.add_one(&pool, claimed, new, false)?;
             self.remember(&pool);
             pool.ask(|pump| pump.control(braid_core::control::Command::ReplaceDevice { device: old, by: id }))
                 .map_err(|e| ApiError {

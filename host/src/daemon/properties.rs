@@ -49,7 +49,7 @@ fn of_pool(report: &PoolReport) -> Vec<Property> {
         let choices = match *name {
             "read_policy" => policy_choices(value),
             "allocation" => Mode::ALL.iter().map(|m| m.name().to_string()).collect(),
-            "strict" => words(&ON_OFF),
+            "strict" | "return_spilled" => words(&ON_OFF),
             _ => Vec::new(),
         };
         if *name == "checksum" {

@@ -93,6 +93,7 @@ impl Entry {
             writable_data_bytes: 0,
             writable_metadata_bytes: 0,
             spilled: Vec::new(),
+            spares: Vec::new(),
             problems: vec![problem],
             notes: Vec::new(),
             devices: Vec::new(),

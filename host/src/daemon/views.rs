@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 use std::time::{Instant, SystemTime};
 
 use braid_core::device::Role;
-use braid_core::report::{ChunkReport, DeviceReport, PoolReport, SumsReport};
+use braid_core::job::Task;
+use braid_core::report::{ChunkReport, DeviceReport, PoolReport, Progress, SumsReport};
 use braid_core::units::{BLOCK, DeviceId, UNIT};
 use braid_core::{ChunkType, DeviceState};
 
@@ -14,6 +15,7 @@ use braid_core::regions::REGION;
 use super::events::kind_name;
 use super::{jobs, scrub};
 use crate::control::api::*;
+use crate::control::size;
 
 /// Chunk types in the order of the reports' tables.
 pub(super) const KINDS: [ChunkType; 3] = [ChunkType::Data, ChunkType::Metadata, ChunkType::System];
@@ -53,8 +55,13 @@ pub(super) fn free(device: &DeviceReport) -> u64 {
     device.size.saturating_sub(allocated(device))
 }
 
+/// Who holds content, or may: all but spares that are held back.
+fn members(report: &PoolReport) -> impl Iterator<Item = &DeviceReport> {
+    report.devices.iter().filter(|d| d.role != Role::Spare)
+}
+
 fn gone(report: &PoolReport) -> BTreeSet<DeviceId> {
-    report.devices.iter().filter(|d| !d.state.is_used()).map(|d| d.id).collect()
+    members(report).filter(|d| !d.state.is_used()).map(|d| d.id).collect()
 }
 
 /// Device failures that a chunk is sure to survive from now on; `None` when some of it cannot be reached already.
@@ -111,9 +118,9 @@ pub(super) fn summary(report: &PoolReport) -> PoolSummary {
         name: report.name.clone(),
         uuid: report.uuid.to_string(),
         state: state(report),
-        size_bytes: report.devices.iter().map(|d| d.size).sum(),
-        allocated_bytes: report.devices.iter().map(allocated).sum(),
-        free_bytes: report.devices.iter().map(free).sum(),
+        size_bytes: members(report).map(|d| d.size).sum(),
+        allocated_bytes: members(report).map(allocated).sum(),
+        free_bytes: members(report).map(free).sum(),
         writable_bytes: report.writable_data,
         devices: report.devices.len() as u32,
         volumes: report.volumes.len() as u32,
@@ -163,6 +170,7 @@ pub(super) fn status(report: &PoolReport, about: &About) -> PoolStatus {
         notes: notes(report, about),
         scrub: scrub::info(report, about),
         job: jobs::info(report),
+        spares: spares(report, about),
         devices: devices(report, about),
     }
 }
@@ -210,8 +218,14 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
             }
             DeviceState::Suspect => {
                 let left = d.stale.regions * (REGION >> 20);
-                let message = format!("device {id} ({path}) missed something and is caught up: {left} MiB to look at");
+                let message =
+                    format!("device {id} ({path}) missed something and is to be brought up to date: {left} MiB");
                 add("device.suspect", message, None);
+            }
+            DeviceState::Rebuilding if d.stale.regions > 0 => {
+                let message =
+                    format!("device {id} ({path}) missed something and is being brought up to date: {}", rebuilt(d));
+                add("device.rebuilding", message, None);
             }
             DeviceState::Rebuilding | DeviceState::Removing => {}
             DeviceState::Online | DeviceState::Missing => {
@@ -275,8 +289,8 @@ fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus 
     let note = match d.state {
         DeviceState::Missing => Some(format!("was {path}")),
         DeviceState::Failed => Some("given up, out of date".into()),
-        DeviceState::Suspect => Some(format!("missed something, catching up: {} regions left", d.stale.regions)),
-        DeviceState::Rebuilding => Some("being rebuilt".into()),
+        DeviceState::Suspect => Some("missed something".into()),
+        DeviceState::Rebuilding => Some(rebuilding(report, d)),
         DeviceState::Removing => Some("its content moves off".into()),
         DeviceState::Online => facts.filter(|f| !f.notes.is_empty()).map(|f| f.notes.join("; ")),
     };
@@ -307,10 +321,51 @@ fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus 
     }
 }
 
+/// The same, and for whom.
+fn rebuilding(report: &PoolReport, device: &DeviceReport) -> String {
+    match place_of(report, device) {
+        Some(old) => format!("a spare in the place of device {old}, {}", rebuilt(device)),
+        None => rebuilt(device),
+    }
+}
+
+/// Whose place a spare takes just now.
+fn place_of(report: &PoolReport, device: &DeviceReport) -> Option<DeviceId> {
+    let job = report.job.as_ref().map(|last| &last.job).filter(|job| job.is_open() && device.spare)?;
+    match job.task {
+        Task::Replace { device: old, by } if by == device.id => Some(old),
+        _ => None,
+    }
+}
+
+/// Members that are held back, or were until just now: AVAIL, INUSE, UNAVAIL.
+fn spares(report: &PoolReport, about: &About) -> Vec<Spare> {
+    let spare = |d: &DeviceReport| {
+        let place_of = place_of(report, d);
+        let state = match (place_of, d.state) {
+            (Some(_), _) => "INUSE",
+            (None, DeviceState::Online | DeviceState::Removing) => "AVAIL",
+            _ => "UNAVAIL",
+        };
+        let (name, class) = (short_name(&path_of(d, about)), d.class.name().into());
+        Spare { id: d.id.0, name, class, size_bytes: d.size, state: state.into(), in_place_of: place_of.map(|id| id.0) }
+    };
+    report.devices.iter().filter(|d| d.spare).map(spare).collect()
+}
+
+/// How far a member is that is being rebuilt.
+fn rebuilt(device: &DeviceReport) -> String {
+    let Progress { done, total } = device.rebuilt.unwrap_or_default();
+    let percent = u128::from(done) * 100 / u128::from(total.max(1));
+    format!("{percent} % of {} rebuilt", size::long(total))
+}
+
 /// The word for what a member is; one that is being emptied says so while it is well.
 fn state_word(device: &DeviceReport) -> &'static str {
     match (device.state, device.role) {
         (DeviceState::Online, Role::Leaving | Role::Parting) => "REMOVING",
+        (DeviceState::Online, Role::Spare) => "AVAIL",
+        (DeviceState::Missing | DeviceState::Failed, Role::Spare) => "UNAVAIL",
         (state, _) => state.name(),
     }
 }
@@ -345,8 +400,8 @@ pub(super) fn usage(report: &PoolReport, about: &About) -> PoolUsage {
     };
     PoolUsage {
         name: report.name.clone(),
-        raw_bytes: report.devices.iter().map(|d| d.size).sum(),
-        unallocated_bytes: report.devices.iter().map(free).sum(),
+        raw_bytes: members(report).map(|d| d.size).sum(),
+        unallocated_bytes: members(report).map(free).sum(),
         writable_data_bytes: report.writable_data,
         writable_metadata_bytes: report.writable_metadata,
         data: profile_name(report, ChunkType::Data),
@@ -375,12 +430,14 @@ mod tests {
             read_preferred: false,
             state,
             role: Role::Member,
+            spare: false,
             size: 10 * GIB,
             allocated: [GIB, 0, GIB],
             io: DeviceCounters { read_errors: 2, ..DeviceCounters::default() },
             in_flight: 1,
             read_latency_ns: 7,
             stale: StaleReport::default(),
+            rebuilt: None,
             queue: QueueReport {
                 settings: Vec::new(),
                 stats: QueueStats::default(),

@@ -81,9 +81,9 @@ impl PumpHandle {
         self.ask(|tell| Message::Control(command, tell))?
     }
 
-    /// Makes a disk a member; it is one, durably, when this returns.
-    pub fn add(&self, disk: Disk, new: NewDevice) -> Result<Done, ControlError> {
-        self.ask(|tell| Message::Add(Box::new((disk, new)), tell))?
+    /// Makes a disk a member, or a spare; it is one, durably, when this returns.
+    pub fn add(&self, disk: Disk, new: NewDevice, spare: bool) -> Result<Done, ControlError> {
+        self.ask(|tell| Message::Add(Box::new((disk, new, spare)), tell))?
     }
 
     /// A member that is not in use is there again, on this disk: it is caught up.

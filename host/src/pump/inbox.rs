@@ -48,7 +48,7 @@ pub(super) type Addressed = (braid_core::units::VolumeId, braid_core::units::Cli
 pub(super) enum Message {
     Control(Command, Tell),
     /// A disk that is to be a member.
-    Add(Box<(Disk, NewDevice)>, Tell),
+    Add(Box<(Disk, NewDevice, bool)>, Tell),
     Look(Look),
     /// A member's disk, where there is one now, in place of the one that was there; then the command.
     Member(DeviceId, Option<Box<Disk>>, Option<Command>, Tell),
@@ -72,7 +72,7 @@ impl Pump {
         for message in messages {
             match message {
                 Message::Control(command, tell) => drop(self.command(command, tell)),
-                Message::Add(member, tell) => self.add_member(member.0, member.1, tell),
+                Message::Add(member, tell) => self.add_member(*member, tell),
                 Message::Member(id, disk, command, tell) => self.change_member(id, disk, command, tell),
                 Message::Look(look) => look(&self.engine),
                 Message::Adopt(handover) => self.adopt(*handover),

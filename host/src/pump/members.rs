@@ -25,10 +25,11 @@ impl Pump {
     }
 
     /// Connects a disk under the id that the engine will give it, and asks the engine to take it.
-    pub(super) fn add_member(&mut self, disk: Disk, new: NewDevice, tell: Tell) {
+    pub(super) fn add_member(&mut self, (disk, new, spare): (Disk, NewDevice, bool), tell: Tell) {
         let id = self.engine.pool().next_device_id();
         self.put_disk(id, Some(disk));
-        let tag = self.command(Command::AddDevice(Box::new(new)), tell);
+        let new = Box::new(new);
+        let tag = self.command(if spare { Command::AddSpare(new) } else { Command::AddDevice(new) }, tell);
         self.joining.insert(tag, id);
     }
 

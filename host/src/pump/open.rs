@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant as Clock;
 
+use braid_core::device::Role;
 use braid_core::flight::Entry;
 use braid_core::meta::assembly::{Assembly, MetaRead, Step};
 use braid_core::meta::format::{self, NewPool, Place};
@@ -70,7 +71,7 @@ impl Pump {
         {
             return Err(why.clone());
         }
-        let absent = opened.pool().devices().filter(|d| d.state == DeviceState::Missing);
+        let absent = opened.pool().devices().filter(|d| d.state == DeviceState::Missing && d.role != Role::Spare);
         let names: Vec<String> = absent.map(|d| format!("device {} (last seen at {})", d.id, d.path)).collect();
         if !names.is_empty() && options.without == Without::Nothing {
             return Err(format!(

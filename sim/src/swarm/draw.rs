@@ -219,7 +219,8 @@ impl Drawing {
         steps.push(match rng.below(10) {
             0..3 => {
                 let bytes = rng.between(16, 120) * MIB + rng.below(256) * 4096;
-                Step::Add(Member { kind: rng.pick(&KINDS).0.into(), bytes })
+                let member = Member { kind: rng.pick(&KINDS).0.into(), bytes };
+                if rng.percent(30) { Step::Spare(member) } else { Step::Add(member) }
             }
             3 | 4 => Step::Remove(rng.between(1, self.n + 2) as u32),
             8 | 9 => {

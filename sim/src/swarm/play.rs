@@ -180,9 +180,12 @@ impl<'a> Player<'a> {
                 self.world.verify_while(|w| !w.faults.any_stuck_for_ever(w.now()));
                 self.look()
             }
-            Step::Add(member) => {
+            Step::Add(member) | Step::Spare(member) => {
                 if let Some(shape) = shape(member) {
-                    self.world.add_disk(&shape);
+                    match step {
+                        Step::Spare(_) => self.world.add_spare(&shape),
+                        _ => self.world.add_disk(&shape),
+                    };
                 }
                 self.look()
             }

@@ -150,6 +150,8 @@ pub enum Step {
     Online(u32),
     /// One more device.
     Add(Member),
+    /// The same, held back until a member fails.
+    Spare(Member),
     /// One device less.
     Remove(u32),
     /// One device gets what another one has.
@@ -268,6 +270,7 @@ impl Step {
             Command::OnlineDevice { device } => Step::Online(device.0),
             Command::OfflineDevice { device } => Step::Offline(device.0),
             Command::AddDevice(new) => Step::Add(Member { kind: new.class.name().into(), bytes: new.size }),
+            Command::AddSpare(new) => Step::Spare(Member { kind: new.class.name().into(), bytes: new.size }),
             Command::RemoveDevice { device } => Step::Remove(device.0),
             Command::ReplaceDevice { device, by } => Step::Replace { device: device.0, by: by.0 },
             Command::Balance { data, metadata } => {
@@ -284,7 +287,7 @@ impl Step {
     pub fn command(&self, volume: impl Fn(u32) -> Option<VolumeId>) -> Option<Command> {
         let class = |word: &str| VolumeClass::ALL.into_iter().find(|c| c.name() == word).unwrap_or_default();
         Some(match self.clone() {
-            Step::Ask(_) | Step::Go(_) | Step::Verify | Step::Add(_) => return None,
+            Step::Ask(_) | Step::Go(_) | Step::Verify | Step::Add(_) | Step::Spare(_) => return None,
             Step::Create { name, size, class: word, .. } => Command::CreateVolume { name, size, class: class(&word) },
             Step::Resize { slot, size } => Command::ResizeVolume { volume: volume(slot)?, size },
             Step::Rename { slot, name } => Command::RenameVolume { volume: volume(slot)?, name },

@@ -12,6 +12,15 @@ use crate::watch::Watch;
 impl World {
     /// Connects an empty disk as the next member to be, and asks the engine to take it; the tag of the command.
     pub fn add_disk(&mut self, shape: &Shape) -> u64 {
+        self.connect(shape, Command::AddDevice)
+    }
+
+    /// The same, held back until a member fails.
+    pub fn add_spare(&mut self, shape: &Shape) -> u64 {
+        self.connect(shape, Command::AddSpare)
+    }
+
+    fn connect(&mut self, shape: &Shape, as_what: fn(Box<NewDevice>) -> Command) -> u64 {
         let id = self.engine().pool().next_device_id();
         let mut made = disk::array([(shape.size, &shape.model)].into_iter(), &mut self.rng);
         let new = made.pop().expect("one disk");
@@ -22,7 +31,7 @@ impl World {
         }
         self.loads.resize(self.disks.len(), Load::default());
         self.next_tag += 1;
-        let command = Command::AddDevice(Box::new(NewDevice {
+        let command = as_what(Box::new(NewDevice {
             uuid: Uuid((u128::from(self.next_tag) << 64 | u128::from(id.0)).to_le_bytes()),
             path: format!("disk{}", id.index() - 1),
             size: shape.size,

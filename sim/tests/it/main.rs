@@ -22,10 +22,12 @@ mod moving_sums;
 mod queues;
 mod read_policy;
 mod reads_beside_scrub;
+mod returns;
 mod scenarios;
 mod scrub;
 mod scrub_pages;
 mod scrub_place;
+mod spares;
 mod ssd_metadata;
 mod stale;
 

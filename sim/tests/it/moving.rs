@@ -5,7 +5,7 @@ use braid_core::job::Choice;
 use braid_core::request::{Content, Event, Op};
 use braid_core::scrub::State;
 use braid_core::units::{DeviceId, MIB, UNIT, VolumeId};
-use braid_core::{ChunkType, Profile};
+use braid_core::{ChunkType, DeviceState, Profile};
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::swarm::{self, Scenario};
 use braid_sim::world::Shape;
@@ -312,6 +312,32 @@ fn a_member_is_replaced_column_by_column() {
         world.verify();
         assert!(world.wrong.is_empty() && world.answers.drain(..).all(|a| a.result.is_ok()), "{:?}", world.wrong);
     }
+}
+
+/// Whoever gets what another one has says so from the beginning to the end, paused and over a restart too.
+#[test]
+fn a_member_that_gets_what_another_one_has_is_rebuilding() {
+    let member = |world: &World, device| world.engine().pool().device(DeviceId(device)).unwrap().state;
+    let (mut world, _) = pool(2, Profile::Raid1);
+    let by = join(&mut world, &shape(96));
+    assert_eq!(member(&world, by), DeviceState::Online);
+    world.control(replace(1, by)).unwrap();
+    assert_eq!((member(&world, 1), member(&world, by)), (DeviceState::Removing, DeviceState::Rebuilding));
+    let done = |w: &World| w.engine().report().devices[by as usize - 1].rebuilt.unwrap();
+    world.run_until(|w| done(w).done > 2 * MIB);
+    assert!(done(&world).done < done(&world).total && done(&world).total >= 24 * MIB, "{:?}", done(&world));
+    world.control(Command::JobPause).unwrap();
+    assert_eq!(member(&world, by), DeviceState::Rebuilding);
+    world.crash(Crash::Power);
+    world.open().unwrap();
+    world.run_until_quiet();
+    assert_eq!((member(&world, 1), member(&world, by)), (DeviceState::Removing, DeviceState::Rebuilding));
+    world.control(Command::JobCancel).unwrap();
+    assert_eq!((member(&world, 1), member(&world, by)), (DeviceState::Online, DeviceState::Online));
+    world.control(replace(1, by)).unwrap();
+    world.run_until(|w| state(w) != Some(State::Running));
+    assert_eq!((members(&world), member(&world, by)), (vec![2, by], DeviceState::Online));
+    all_answered_well(&mut world);
 }
 
 /// At every so many events of a replacement, and again when it goes on.

@@ -439,7 +439,7 @@ fn a_bad_block_is_its_own_trouble_and_not_that_of_writes_that_travelled_with_it(
     world.faults.0.clear();
     all_answered_well(&mut world);
     // On a mirror the member missed that one write, and is behind there.
-    for (left, after) in [(1, DeviceState::Online), (2, DeviceState::Suspect)] {
+    for (left, after) in [(1, DeviceState::Online), (2, DeviceState::Rebuilding)] {
         let (mut world, v, at) = written(2, Profile::Raid1);
         bad(&mut world, 1, WRITE, at + 5 * 4 * KIB, 1, left);
         assert!(sixteen(&mut world, v, WRITE).is_empty(), "the other copy took them all");

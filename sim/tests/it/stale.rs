@@ -112,6 +112,50 @@ fn a_member_that_returns_at_an_opening_is_caught_up_before_it_is_read() {
 }
 
 #[test]
+fn a_member_that_is_caught_up_is_rebuilding_and_says_how_far_it_is() {
+    let (mut world, v) = mirror(Profile::Raid1, 2);
+    world.control(Command::OfflineDevice { device: TWO }).unwrap();
+    for i in 0..24 {
+        world.run(v, WRITE, i * 4 * MIB, 16 * BLOCK).unwrap();
+    }
+    let behind = regions(&world, TWO) * 4 * MIB;
+    assert_eq!(world.control(Command::OnlineDevice { device: TWO }), Ok(Done::Changed));
+    let mut seen = Vec::new();
+    while world.engine().pool().device(TWO).unwrap().state != DeviceState::Online {
+        let report = &world.engine().report().devices[TWO.index() - 1];
+        assert_eq!(report.rebuilt.is_some(), report.state == DeviceState::Rebuilding, "{:?}", report.state);
+        seen.extend(report.rebuilt);
+        assert!(world.step(), "it comes to its end");
+    }
+    assert!(seen.len() > 24 && seen.iter().all(|p| p.total == behind), "{seen:?}");
+    assert!(seen.is_sorted_by_key(|p| p.done) && seen[0].done < behind, "{seen:?}");
+    assert!(seen.last().unwrap().done * 4 > behind * 3, "{seen:?}");
+    fine(&mut world);
+}
+
+/// Nothing can be done for it: it is not said to be rebuilt.
+#[test]
+fn a_member_without_a_source_is_suspect() {
+    let (mut world, v) = mirror(Profile::Raid1, 2);
+    world.control(Command::OfflineDevice { device: TWO }).unwrap();
+    world.run(v, WRITE, 0, 16 * BLOCK).unwrap();
+    world.run(v, Op::Flush, 0, 0).unwrap();
+    let (from, to) = (0, u64::MAX >> 1);
+    let trouble = Trouble::Error { read: true, write: false, flush: false, from, to, percent: 100, left: u64::MAX };
+    world.faults.0.push(Fault { device: 1, trouble: trouble.later(world.now()) });
+    world.control(Command::OnlineDevice { device: TWO }).unwrap();
+    world.run_until_quiet();
+    assert_eq!(state(&world, TWO), DeviceState::Suspect);
+    assert_eq!(world.engine().report().devices[TWO.index() - 1].rebuilt, None);
+    world.mend();
+    world.control(Command::Checkpoint).unwrap();
+    world.control(Command::OfflineDevice { device: TWO }).unwrap();
+    world.control(Command::OnlineDevice { device: TWO }).unwrap();
+    fine(&mut world);
+    assert_eq!(state(&world, TWO), DeviceState::Online);
+}
+
+#[test]
 fn a_crash_in_the_middle_of_catching_up_goes_on_where_it_was() {
     for seed in 0..20 {
         let (mut world, v) = mirror(Profile::Raid1, 2);

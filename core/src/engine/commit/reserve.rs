@@ -58,7 +58,8 @@ impl Engine {
         while self.commit.pages.total() < 2 * image::pages_for(&self.pool, wanted)
             && self.pool.totals().system_chunks < SYSTEM_CHUNKS_MAX as u64
         {
-            let Some(id) = self.open_chunk(ChunkType::System) else { break };
+            let whole = self.open_chunk(ChunkType::System);
+            let Some(id) = whole.or_else(|| self.open_degraded_chunk(ChunkType::System)) else { break };
             self.commit.pages.add(self.pool.chunk(id).expect("just made"), 0);
         }
         let room = |pages| image::leaves_in(&self.pool, pages).saturating_sub(leaves);

@@ -37,7 +37,7 @@ pub(super) struct Shifting {
 
 impl Engine {
     /// Who leaves, and who gets what it has.
-    pub(super) fn heir(&self) -> Option<(DeviceId, DeviceId)> {
+    pub(in crate::engine) fn heir(&self) -> Option<(DeviceId, DeviceId)> {
         match self.pool.job.as_ref()?.task {
             Task::Replace { device, by } => Some((device, by)),
             _ => None,

@@ -6,9 +6,10 @@ use alloc::string::String;
 use super::{Engine, Pass};
 use crate::ChunkType;
 use crate::control::{ControlError, Done, ErrorKind};
-use crate::device::Device;
+use crate::device::{Device, Role};
 use crate::engine::control::{Due, Outcome};
 use crate::job::{Choice, Job, Task};
+use crate::meta::journal::Lsn;
 use crate::meta::record::Record;
 use crate::pool::trial::{Outlook, Shortfall};
 use crate::report::JobReport;
@@ -31,7 +32,8 @@ impl Engine {
     /// Another member gets what one has, and that one leaves.
     pub(in crate::engine) fn start_replace(&mut self, device: DeviceId, by: DeviceId) -> Outcome {
         self.check_no_job()?;
-        if device == by || !self.pool.device(by).is_some_and(|d| d.takes_chunks()) {
+        let may_take = |d: &Device| d.takes_chunks() || d.role == Role::Spare && d.state.is_used();
+        if device == by || !self.pool.device(by).is_some_and(may_take) {
             let text = format!("pool {:?} has no device {by} that could replace device {device}", self.pool.name);
             return Err(ControlError::new(ErrorKind::NotFound, text));
         }
@@ -121,7 +123,7 @@ impl Engine {
         Err(ControlError::new(ErrorKind::Busy, text))
     }
 
-    fn start_job(&mut self, task: Task) -> Outcome {
+    pub(super) fn start_job(&mut self, task: Task) -> Outcome {
         if self.commit.is_dead() {
             return Err(ControlError::new(
                 ErrorKind::Io,
@@ -178,9 +180,23 @@ impl Engine {
             let text = format!("the job of pool {:?} is at its very end and cannot be canceled", self.pool.name);
             return Err(ControlError::new(ErrorKind::Busy, text));
         }
+        self.note_spare_unwanted();
+        Ok((Done::Changed, Due::Stable(self.cancel_running())))
+    }
+
+    /// It is over, and what was moved stays moved.
+    pub(super) fn cancel_running(&mut self) -> Lsn {
+        self.keep_heir(false);
         self.set_job(State::Canceled);
         self.mark_sources();
-        Ok((Done::Changed, Due::Stable(self.save_job())))
+        self.note_job_over();
+        self.save_job()
+    }
+
+    /// Another job may have its turn.
+    fn note_job_over(&mut self) {
+        self.note_return_ended();
+        self.look_for_returns_later();
     }
 
     /// The pool closes: nothing more is begun, and how far it is is written down.
@@ -213,6 +229,7 @@ impl Engine {
 
     /// Everything is where it should be.
     pub(super) fn end_job(&mut self) {
+        self.keep_heir(true);
         let leaving = self.pool.job.as_ref().and_then(Job::leaving);
         match leaving.filter(|&id| self.pool.device(id).is_some()) {
             Some(device) => self.part_with(device),
@@ -222,11 +239,14 @@ impl Engine {
 
     pub(super) fn finish_job(&mut self) {
         self.set_job(State::Finished);
+        self.mark_sources();
         self.tell_job_ended();
     }
 
     /// Some units cannot be read, and nothing else is left.
     pub(super) fn give_up_job(&mut self) {
+        self.note_spare_unwanted();
+        self.keep_heir(false);
         self.set_job(State::Canceled);
         self.mark_sources();
         self.tell_job_ended();
@@ -238,6 +258,7 @@ impl Engine {
             job.total = if job.state == State::Finished { job.done } else { job.total };
             self.outputs.push_back(Output::Event(Event::JobEnded { task, bytes: done, lost }));
         }
+        self.note_job_over();
         self.save_job();
         self.moving.meter.rest();
     }
@@ -252,6 +273,10 @@ impl Engine {
 
     /// It cannot go on by itself; an operator may see to that, and resume it.
     fn stop_job(&mut self, no_room: bool) {
+        if self.is_only_return() {
+            // What finds no better place is as well off where it is.
+            return self.finish_job();
+        }
         self.set_job(State::Paused);
         if let Some(job) = self.job_mut() {
             job.no_room = no_room;

@@ -28,7 +28,7 @@ impl Engine {
     /// Checks a device and begins to make it a member. The caller has connected it under [`Pool::next_device_id`].
     ///
     /// [`Pool::next_device_id`]: crate::Pool::next_device_id
-    pub(in crate::engine) fn add_device(&mut self, new: &NewDevice) -> Outcome {
+    pub(in crate::engine) fn add_device(&mut self, new: &NewDevice, spare: bool) -> Outcome {
         new.check()?;
         let refuse = |kind, text| Err(ControlError::new(kind, text));
         let id = self.pool.next_device_id();
@@ -38,7 +38,7 @@ impl Engine {
         if let Some(known) = self.pool.devices().find(|d| d.uuid == new.uuid) {
             return refuse(ErrorKind::Exists, format!("{} is device {} of this pool already", new.path, known.id));
         }
-        let device = Device { role: Role::Joining, ..Device::new(id, new) };
+        let device = Device { role: Role::Joining, spare, ..Device::new(id, new) };
         self.pool.properties.check_queues([&device].into_iter())?;
         self.pool.welcome(device);
         self.renew_roster(id);
@@ -60,11 +60,12 @@ impl Engine {
             let result = Err(ControlError::new(ErrorKind::Io, text));
             return self.outputs.push_back(Output::Done { tag, result });
         };
-        member.role = Role::Member;
+        member.role = if member.spare { Role::Spare } else { Role::Member };
         let record = Record::Device(Box::new(member.clone()));
         let lsn = self.journal.append(&record);
         self.pool.apply(record).expect("a member changes");
         self.post_views();
+        self.note_spare();
         self.wait_stable(lsn, Waiter::Control { tag, done: Done::Device(device) });
     }
 }

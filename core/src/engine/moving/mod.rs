@@ -15,9 +15,11 @@
 mod column;
 mod command;
 mod copies;
+mod homing;
 mod join;
 mod part;
 mod sources;
+mod spares;
 mod sums;
 mod system;
 mod unit;
@@ -68,6 +70,8 @@ pub(super) struct Work {
     not_before: Option<Instant>,
     /// The pool's own records, or the member, are on their way out.
     leaving: Option<part::Leaving>,
+    homing: homing::Homing,
+    spares: spares::Spares,
     /// The pool closes.
     closing: bool,
 }
@@ -142,6 +146,8 @@ impl Engine {
         if self.finish_logged() {
             return Turn::Moved;
         }
+        self.use_spare();
+        self.begin_return();
         if !self.is_moving() {
             if self.moving.moves.len() == 0 {
                 self.moving.round = None;

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::{Engine, Home, PATIENCE_NS, Pass, Round, Table, Turn, Walk, Work};
 use crate::ChunkType;
-use crate::device::{DeviceState, Role};
+use crate::device::Role;
 use crate::job::ROUND_MAX;
 use crate::units::{ChunkId, UNIT};
 
@@ -17,15 +17,14 @@ impl Engine {
         let leaving = job.as_ref().and_then(|job| job.leaving());
         let ids: Vec<_> = self.pool.devices().filter(|d| d.is_recorded()).map(|d| d.id).collect();
         for id in ids {
-            let role = if leaving == Some(id) { Role::Leaving } else { Role::Member };
+            let is_held_back = !self.is_heir(id);
             let member = self.pool.device_mut(id).expect("a member");
-            member.role = role;
-            match (role, member.state) {
-                (Role::Leaving, DeviceState::Online) => member.become_state(DeviceState::Removing),
-                (Role::Member, DeviceState::Removing) => member.become_state(DeviceState::Online),
-                // What it is is of more weight than what becomes of it.
-                _ => {}
-            }
+            member.role = match leaving == Some(id) {
+                true => Role::Leaving,
+                false if member.spare && is_held_back => Role::Spare,
+                false => Role::Member,
+            };
+            self.note_what_becomes_of(id);
         }
         let system = self.pool.profiles[ChunkType::System as usize];
         let mut left = [ChunkType::Data, ChunkType::Metadata, ChunkType::System]

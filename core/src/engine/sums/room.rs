@@ -93,6 +93,11 @@ impl Engine {
                 self.take_from_open(ChunkType::Metadata, true, |c| c.take_any())
             })
             .or_else(|| self.take_from_open(ChunkType::Metadata, false, |c| c.take_any()))
+            .or_else(|| {
+                let is_data = self.pool.chunk(chunk).is_some_and(|c| c.kind == ChunkType::Data);
+                self.open_degraded_chunk(ChunkType::Metadata).filter(|_| is_data)?;
+                self.take_from_open(ChunkType::Metadata, false, |c| c.take_any())
+            })
     }
 
     /// A page that has no home yet gets one, if that is possible.

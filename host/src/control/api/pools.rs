@@ -301,8 +301,29 @@ pub struct PoolStatus {
     /// The last job that moved content.
     #[serde(default)]
     pub job: super::JobInfo,
+    /// Members that are held back until another one fails.
+    #[serde(default)]
+    pub spares: Vec<Spare>,
     /// Members in id order.
     pub devices: Vec<DeviceStatus>,
+}
+
+/// A member that is held back until another one fails.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spare {
+    /// Id within the pool.
+    pub id: u32,
+    /// Short name.
+    pub name: String,
+    /// Device class.
+    pub class: String,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// `AVAIL`, `INUSE` while it gets what another member has, or `UNAVAIL`.
+    pub state: String,
+    /// Whose place it takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_place_of: Option<u32>,
 }
 
 /// The memory that checksums are kept in.
