@@ -6,6 +6,7 @@ use braid_host::nbd::client::{Answer, Client, Wish};
 
 use crate::real::Real;
 
+const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 /// Payload memory of a pool, `MEMORY_DEFAULT` of the daemon.
 const PAYLOAD: u64 = 128 * MIB;
@@ -20,14 +21,14 @@ fn peak(real: &Real) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
-/// Every client sends so many writes of `len` bytes at once, far from each other; all of them are answered.
+/// Every client sends so many writes of `len` bytes at once, none beside another; all of them are answered.
 fn flood(real: &Real, requests: u64, len: u64) {
     let clients = (0..CLIENTS).map(|client| {
         let socket = real.path("v.sock");
         std::thread::spawn(move || {
             let mut nbd = Client::<UnixStream>::connect(&socket, "tank/v", Wish::default()).expect("a client");
             let data = vec![client as u8 + 1; len as usize];
-            let place = |i: u64| (i * 7919 % requests * CLIENTS + client) * len;
+            let place = |i: u64| (i * 7919 % requests * CLIENTS + client) * 4 * len;
             (0..requests).for_each(|i| nbd.send_write(i, 0, place(i), &data));
             nbd.push().expect("it is taken in the end");
             let mut answer = Answer::default();
@@ -50,14 +51,14 @@ fn twice_what_memory_holds_is_taken_in_turn() {
     real.ok("volume create tank/v 1G");
     real.ok(&format!("share --temporary tank/v nbd --unix={}", real.path("v.sock").display()));
     let idle = peak(&real);
-    // By bytes: twice the payload memory. The disk is slow enough for all of that to pile up.
-    flood(&real, 2 * PAYLOAD / CLIENTS / MIB, MIB);
+    // By bytes: twice the payload memory. The disk seeks for each of them, so that it piles up.
+    flood(&real, 2 * PAYLOAD / CLIENTS / (256 * KIB), 256 * KIB);
     let loaded = peak(&real);
     assert!(loaded - idle > PAYLOAD / 2, "{} MiB is no load", (loaded - idle) / MIB);
     assert!(loaded - idle < PAYLOAD + BESIDE, "{} MiB more than idle", (loaded - idle) / MIB);
     // By number: twice the requests of a connection (`IN_FLIGHT_MAX`).
     flood(&real, 2 * 256, 4096);
-    flood(&real, 2 * PAYLOAD / CLIENTS / MIB, MIB);
+    flood(&real, 2 * PAYLOAD / CLIENTS / (256 * KIB), 256 * KIB);
     let again = peak(&real);
     assert!(again - loaded < 16 * MIB, "{} MiB more with the second flood", (again - loaded) / MIB);
 }

@@ -142,7 +142,7 @@ fn a_spare_takes_the_place_of_a_member_that_is_gone() {
     let third = real.disk("d2.img", 128 * MIB);
     assert!(real.ok(&format!("add --spare tank {third}")).contains("device 3 added to pool tank as a spare"));
     let status = real.ok("status tank");
-    assert!(status.contains(" spare: device 3 (d2.img, hdd, 128 MiB) AVAIL"), "{status}");
+    assert!(status.contains(" spare: device 3 (d2.img, hdd, 128MiB) AVAIL"), "{status}");
     let after = real.json("usage tank");
     for what in ["raw_bytes", "writable_data_bytes"] {
         assert_eq!(before[0][what], after[0][what], "{what}");

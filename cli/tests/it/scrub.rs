@@ -91,17 +91,22 @@ fn find_planted_damage(checksum: &str) {
 }
 
 #[test]
-fn of_three_copies_the_one_in_the_minority_is_named() {
+fn of_three_copies_the_wrong_one_is_named_and_who_says_so() {
+    name_the_wrong_one("none", "differs from most copies");
+    name_the_wrong_one("crc32c", "not what its checksum says; right");
+}
+
+fn name_the_wrong_one(checksum: &str, verdict: &str) {
     let real = Real::start();
     let disks: Vec<String> = (0..3).map(|i| real.disk(&format!("d{i}.img"), 256 * MIB)).collect();
-    real.ok(&format!("create tank -d raid1c3 -m raid1c3 {}", disks.join(" ")));
+    real.ok(&format!("create tank -o checksum={checksum} -d raid1c3 -m raid1c3 {}", disks.join(" ")));
     real.ok(&format!("volume create tank/v {}", 64 * MIB));
     fill(&real, 8 * MIB);
     let at = find(&real, "d2.img", 3 * MIB).expect("it is there");
     damage(&real, "d2.img", at);
     assert_eq!(real.braid("scrub -w tank").code, 1);
     let events = real.ok("events tank");
-    let sentence = format!("device 3 ({}) at byte {at}: differs from most copies: ", real.word("d2.img"));
+    let sentence = format!("device 3 ({}) at byte {at}: {verdict}: ", real.word("d2.img"));
     assert!(events.contains(&sentence), "{events}\nlacks\n{sentence}");
     let info = &real.json("scrub status tank")[0];
     assert_eq!(info["devices"].as_array().map(Vec::len), Some(1), "{info}");
