@@ -54,7 +54,8 @@ fn twice_what_memory_holds_is_taken_in_turn() {
     // By bytes: twice the payload memory. The disk seeks for each of them, so that it piles up.
     flood(&real, 2 * PAYLOAD / CLIENTS / (256 * KIB), 256 * KIB);
     let loaded = peak(&real);
-    assert!(loaded - idle > PAYLOAD / 2, "{} MiB is no load", (loaded - idle) / MIB);
+    // What is registered with the kernel, half of it, is there from the beginning.
+    assert!(loaded - idle > PAYLOAD / 3, "{} MiB is no load", (loaded - idle) / MIB);
     assert!(loaded - idle < PAYLOAD + BESIDE, "{} MiB more than idle", (loaded - idle) / MIB);
     // By number: twice the requests of a connection (`IN_FLIGHT_MAX`).
     flood(&real, 2 * 256, 4096);
