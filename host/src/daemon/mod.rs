@@ -41,6 +41,7 @@ mod pools;
 mod properties;
 mod scrub;
 mod shares;
+mod spares;
 mod stats;
 mod trace;
 mod unopened;

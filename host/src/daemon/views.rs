@@ -5,17 +5,15 @@ use std::sync::OnceLock;
 use std::time::{Instant, SystemTime};
 
 use braid_core::device::Role;
-use braid_core::job::Task;
-use braid_core::report::{ChunkReport, DeviceReport, PoolReport, Progress, SumsReport};
+use braid_core::report::{ChunkReport, DeviceReport, PoolReport, SumsReport};
 use braid_core::units::{BLOCK, DeviceId, UNIT};
 use braid_core::{ChunkType, DeviceState};
 
 use braid_core::regions::REGION;
 
 use super::events::kind_name;
-use super::{jobs, scrub};
+use super::{jobs, scrub, spares};
 use crate::control::api::*;
-use crate::control::size;
 
 /// Chunk types in the order of the reports' tables.
 pub(super) const KINDS: [ChunkType; 3] = [ChunkType::Data, ChunkType::Metadata, ChunkType::System];
@@ -170,7 +168,7 @@ pub(super) fn status(report: &PoolReport, about: &About) -> PoolStatus {
         notes: notes(report, about),
         scrub: scrub::info(report, about),
         job: jobs::info(report),
-        spares: spares(report, about),
+        spares: spares::spares(report, about),
         devices: devices(report, about),
     }
 }
@@ -223,8 +221,10 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
                 add("device.suspect", message, None);
             }
             DeviceState::Rebuilding if d.stale.regions > 0 => {
-                let message =
-                    format!("device {id} ({path}) missed something and is being brought up to date: {}", rebuilt(d));
+                let message = format!(
+                    "device {id} ({path}) missed something and is being brought up to date: {}",
+                    spares::rebuilt(d)
+                );
                 add("device.rebuilding", message, None);
             }
             DeviceState::Rebuilding | DeviceState::Removing => {}
@@ -290,7 +290,7 @@ fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus 
         DeviceState::Missing => Some(format!("was {path}")),
         DeviceState::Failed => Some("given up, out of date".into()),
         DeviceState::Suspect => Some("missed something".into()),
-        DeviceState::Rebuilding => Some(rebuilding(report, d)),
+        DeviceState::Rebuilding => Some(spares::rebuilding(report, d)),
         DeviceState::Removing => Some("its content moves off".into()),
         DeviceState::Online => facts.filter(|f| !f.notes.is_empty()).map(|f| f.notes.join("; ")),
     };
@@ -319,45 +319,6 @@ fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus 
         model: facts.and_then(|f| f.model.clone()),
         serial: facts.and_then(|f| f.serial.clone()),
     }
-}
-
-/// The same, and for whom.
-fn rebuilding(report: &PoolReport, device: &DeviceReport) -> String {
-    match place_of(report, device) {
-        Some(old) => format!("a spare in the place of device {old}, {}", rebuilt(device)),
-        None => rebuilt(device),
-    }
-}
-
-/// Whose place a spare takes just now.
-fn place_of(report: &PoolReport, device: &DeviceReport) -> Option<DeviceId> {
-    let job = report.job.as_ref().map(|last| &last.job).filter(|job| job.is_open() && device.spare)?;
-    match job.task {
-        Task::Replace { device: old, by } if by == device.id => Some(old),
-        _ => None,
-    }
-}
-
-/// Members that are held back, or were until just now: AVAIL, INUSE, UNAVAIL.
-fn spares(report: &PoolReport, about: &About) -> Vec<Spare> {
-    let spare = |d: &DeviceReport| {
-        let place_of = place_of(report, d);
-        let state = match (place_of, d.state) {
-            (Some(_), _) => "INUSE",
-            (None, DeviceState::Online | DeviceState::Removing) => "AVAIL",
-            _ => "UNAVAIL",
-        };
-        let (name, class) = (short_name(&path_of(d, about)), d.class.name().into());
-        Spare { id: d.id.0, name, class, size_bytes: d.size, state: state.into(), in_place_of: place_of.map(|id| id.0) }
-    };
-    report.devices.iter().filter(|d| d.spare).map(spare).collect()
-}
-
-/// How far a member is that is being rebuilt.
-fn rebuilt(device: &DeviceReport) -> String {
-    let Progress { done, total } = device.rebuilt.unwrap_or_default();
-    let percent = u128::from(done) * 100 / u128::from(total.max(1));
-    format!("{percent} % of {} rebuilt", size::long(total))
 }
 
 /// The word for what a member is; one that is being emptied says so while it is well.

@@ -146,6 +146,11 @@ pub(super) fn range(buf: BufId, offset: u64, len: u64) -> BufRange {
 }
 
 impl Work {
+    /// Something of a chunk is being read.
+    pub(super) fn reads(&self, chunk: ChunkId) -> bool {
+        self.pieces.iter().any(|piece| piece.chunk == chunk && piece.epoch.is_some())
+    }
+
     /// What is under way belongs to a scrub that was ended.
     pub(super) fn is_ended(&self) -> bool {
         self.ended

@@ -160,7 +160,9 @@ impl Engine {
         let slots: Vec<u32> = (0..self.sums.pages.ids_end())
             .filter(|&s| self.sums.pages.get(s).is_some_and(|p| p.chunk == chunk))
             .collect();
-        if slots.iter().any(|&slot| !self.sums.pages[slot].is_at_rest()) {
+        // What is its own comes free at once, and not as late as what volumes give up: nobody may be looking at it.
+        let is_looked_at = self.scrub.reads(chunk) || self.mends_in(chunk);
+        if is_looked_at || slots.iter().any(|&slot| !self.sums.pages[slot].is_at_rest()) {
             return false;
         }
         slots.into_iter().for_each(|slot| self.forget_page(slot));
