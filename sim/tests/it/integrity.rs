@@ -54,6 +54,27 @@ fn a_changed_byte_is_served_from_the_other_copy_and_put_right() {
     }
 }
 
+/// The first reads come while the first checkpoint is under way: nothing is written over a copy then, but afterwards.
+#[test]
+fn what_is_found_while_a_pool_opens_is_put_right_too() {
+    let (mut world, v) = pool(2, Profile::Raid1, &[("checksum", "crc32c"), ("read_policy", "roundrobin-v3")]);
+    world.run(v, Op::Write { fua: false }, 0, MIB).unwrap();
+    world.control(Command::Close).unwrap();
+    world.run_until_quiet();
+    let places = world.places(v, 5 * BLOCK);
+    world.crash(Crash::Power);
+    for turn in 0..2 {
+        let (device, place) = places[turn];
+        world.disks[device.index() - 1].corrupt(place, 1);
+        world.open().unwrap();
+        // Each copy has its turn.
+        (0..2).for_each(|_| world.run(v, Op::Read, 5 * BLOCK, BLOCK).unwrap());
+        world.run_until_quiet();
+        assert_eq!(world.unequal(), [], "copy {turn}");
+        world.crash(Crash::Process);
+    }
+}
+
 #[test]
 fn with_no_good_copy_just_that_block_fails_until_it_is_written_again() {
     let (mut world, v) = pool(2, Profile::Raid1, &[("checksum", "crc32c")]);

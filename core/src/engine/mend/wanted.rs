@@ -62,6 +62,8 @@ impl Engine {
         let mut any = false;
         while self.wanted.active < ACTIVE_MAX
             && !self.is_closing()
+            // What is found while a pool opens would be judged and not written.
+            && !self.commit.is_opening()
             && let Some((volume, unit)) = self.wanted.waiting.pop_first()
         {
             self.wanted.active += 1;
