@@ -103,7 +103,7 @@ impl Engine {
                 || self.commit.leaves.is_some()
                 || !self.commit.checkpoint_waiters.is_empty()
                 // Not beside the scrub that found it, which would have to look again at every page that moves.
-                || self.commit.renews && self.pool.scrub.state != State::Running
+                || self.commit.renews > 0 && self.pool.scrub.state != State::Running
                 || self.is_cleaning_due()
                 || self.is_catching_up_due();
             // A ring moves between two groups.
@@ -162,7 +162,7 @@ impl Engine {
             return self.no_page_room();
         };
         // Those of this image; who changes from now on comes with a record, which makes them be counted again.
-        (self.commit.dirty_leaves, self.commit.renews) = (0, false);
+        (self.commit.dirty_leaves, self.commit.renews) = (0, self.commit.renews.saturating_sub(1));
         let place = image.place();
         if place.len() > ROOT_RUNS_MAX {
             // More than 43,264 runs, and the pages that list them as scattered as they.

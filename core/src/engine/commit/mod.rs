@@ -26,6 +26,7 @@ use crate::chunk::Column;
 use crate::meta::Superblock;
 use crate::meta::journal::Lsn;
 use crate::meta::pages::{Page, PageSpace};
+use crate::meta::superblock::SLOTS;
 use crate::units::{BLOCKS_PER_UNIT, ChunkId, DeviceId, Instant};
 use crate::volume::block_mask;
 
@@ -73,8 +74,8 @@ pub(super) struct Commit {
     leaves: Option<Departing>,
     /// For the next checkpoint that begins.
     checkpoint_waiters: Vec<Waiter>,
-    /// Pages were found damaged: a checkpoint is to write them anew.
-    renews: bool,
+    /// So many checkpoints are to come that write anew what stands somewhere.
+    renews: u8,
     /// Writes that no round covers yet.
     pub(super) unflushed: bool,
     /// Members that something was written to which no flush covers, and some that a flush covered since.
@@ -131,7 +132,7 @@ impl Commit {
             orphans: Vec::new(),
             leaves: None,
             checkpoint_waiters: Vec::new(),
-            renews: false,
+            renews: 0,
             unflushed: false,
             dirty: BTreeSet::new(),
             unstable_since: None,
@@ -230,8 +231,13 @@ impl Commit {
     }
 
     /// Some pages are damaged where they are.
-    pub(super) fn renew(&mut self) {
-        self.renews = true;
+    pub(super) fn renew_pages(&mut self) {
+        self.renews = self.renews.max(1);
+    }
+
+    /// Both slots of the superblocks are to be written anew: each checkpoint writes the one that the last one did not.
+    pub(super) fn renew_superblocks(&mut self) {
+        self.renews = SLOTS.len() as u8;
     }
 
     /// Pages are being written at this moment.

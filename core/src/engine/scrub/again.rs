@@ -113,7 +113,7 @@ impl Engine {
         if !pages.is_empty() {
             self.pool.volumes_mut().for_each(|v| v.map.touch_pages(|page| pages.contains(&page)));
             self.pool.scrub.repaired = self.pool.scrub.repaired.saturating_add(pages.len() as u64);
-            self.commit.renew();
+            self.commit.renew_pages();
         }
     }
 

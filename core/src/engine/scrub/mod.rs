@@ -267,6 +267,8 @@ impl Engine {
         let Scrub { differences, read_errors, unread, undecided, repaired, .. } = *scrub;
         self.save_scrub();
         self.scrub.meter.rest();
+        // They are not read while the pool is open: what rotted there is gone now.
+        self.commit.renew_superblocks();
         self.outputs.push_back(Output::Event(Event::ScrubFinished {
             differences,
             read_errors,
