@@ -63,14 +63,13 @@ fn what_is_found_while_a_pool_opens_is_put_right_too() {
     world.run_until_quiet();
     let places = world.places(v, 5 * BLOCK);
     world.crash(Crash::Power);
-    for turn in 0..2 {
-        let (device, place) = places[turn];
+    for (device, place) in places {
         world.disks[device.index() - 1].corrupt(place, 1);
         world.open().unwrap();
         // Each copy has its turn.
         (0..2).for_each(|_| world.run(v, Op::Read, 5 * BLOCK, BLOCK).unwrap());
         world.run_until_quiet();
-        assert_eq!(world.unequal(), [], "copy {turn}");
+        assert_eq!(world.unequal(), [], "copy on device {device}");
         world.crash(Crash::Process);
     }
 }
