@@ -5,6 +5,7 @@ use braid_core::request::{Content, Event, Op};
 use braid_core::scrub::State;
 use braid_core::units::{DeviceId, KIB, MIB, VolumeId};
 use braid_core::{ChunkType, Profile};
+use braid_sim::fault::{Fault, Trouble};
 use braid_sim::world::Shape;
 use braid_sim::{Crash, Model, World};
 
@@ -107,6 +108,28 @@ fn what_finds_no_room_is_left_alone_until_there_is_more() {
         world.run_until_quiet();
     }
     assert!(begun(&world) <= 2, "{} returns", begun(&world));
+    all_answered_well(&mut world);
+}
+
+/// There is room, and it is no use: what cannot be read is not tried again and again.
+#[test]
+fn what_cannot_be_read_is_not_moved_again_and_again() {
+    let (mut world, v) = spilled();
+    let (from, to) = (0, u64::MAX >> 1);
+    let trouble = Trouble::Error { read: true, write: false, flush: false, from, to, percent: 100, left: u64::MAX };
+    world.faults.0.push(Fault { device: 2, trouble: trouble.later(world.now()) });
+    let tag = world.add_disk(&shape(128, "nvme"));
+    world.run_until(|w| w.done.iter().any(|(of, _)| *of == tag));
+    world.run_until_quiet();
+    let lost = |e: &&Event| matches!(e, Event::JobEnded { lost, .. } if *lost > 0);
+    assert_eq!((begun(&world), world.events.iter().filter(lost).count()), (1, 1));
+    for round in 0..8 {
+        put(&mut world, v, 200 + round, Content::Metadata);
+        world.run(v, Op::Discard, (200 + round) * MIB, 512 * KIB).unwrap();
+        world.run_until_quiet();
+    }
+    assert_eq!(begun(&world), 1);
+    world.faults.0.clear();
     all_answered_well(&mut world);
 }
 
