@@ -246,7 +246,8 @@ mod tests {
             (Profile::Raid0, 2, 5 * STRIP + 4096, STRIP, vec![(2, 2 * STRIP + 4096), (1, 3 * STRIP)]),
             (Profile::Raid0, 2, 5 * STRIP, 4096, vec![(2, 2 * STRIP)]),
             (Profile::Raid10, 4, 5 * STRIP, 4096, vec![(3, 2 * STRIP), (4, 2 * STRIP)]),
-            (Profile::Raid5, 3, 0, 4096, vec![]),
+            (Profile::Raid5, 3, 0, 4096, vec![(1, 0)]),
+            (Profile::Raid6, 4, 2 * STRIP, 2 * STRIP, vec![(1, STRIP), (2, STRIP)]),
             (Profile::Single, 1, 1 << 40, 4096, vec![]),
         ] {
             assert_eq!(places(profile, columns, offset, len), there, "{profile:?} {offset}");

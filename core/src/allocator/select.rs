@@ -5,7 +5,7 @@ use core::cmp::Reverse;
 
 use super::size::Sizes;
 use super::{Era, Hole, Kind, Member, Mode, NoSpace, Plan, Rules, holes, rank};
-use crate::profile::{Facts, Profile, data_stripes};
+use crate::profile::{self, Facts, Profile, data_stripes};
 use crate::units::{DeviceId, STRIP};
 
 /// Most columns of a chunk: what fits in a metadata node of 16 KiB. Even, so that raid10 keeps whole pairs.
@@ -64,6 +64,10 @@ impl Job {
         let facts = profile.facts();
         let devs_min = if rules.era == Era::V5_6 { facts.devs_min_v5_6 } else { facts.devs_min };
         let columns_max = if kind == Kind::System { SYSTEM_COLUMNS_MAX } else { COLUMNS_MAX };
+        let columns_max = match profile::columns_max(profile) {
+            0 => columns_max,
+            most => columns_max.min(most),
+        };
         let devs_max = if facts.devs_max == 0 { columns_max } else { facts.devs_max };
         let ideal = ideal(members.iter().filter_map(|m| rank::rank(rules.mode, kind, m)), devs_min);
         let sizes = Sizes::new(rules, kind, pool_size(rules, kind, members, ideal.last().copied()));

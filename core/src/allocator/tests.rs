@@ -545,6 +545,29 @@ fn ten_thousand_members() {
     }
 }
 
+#[test]
+fn parity_keeps_to_the_columns_that_it_can_have() {
+    let holes = [Hole { offset: MIB, len: TIB }];
+    let member = |id| Member {
+        id: DeviceId(id),
+        size: TIB + MIB,
+        rotational: true,
+        tiers: Tiers::default(),
+        hint: Hint::default(),
+        allocated: 0,
+        holes: &holes,
+    };
+    for (count, columns) in [(63, 63), (64, 64), (65, 64), (600, 64)] {
+        let members: Vec<Member<'_>> = (1..=count).map(member).collect();
+        for profile in Profile::ALL.into_iter().filter(|p| p.facts().parity > 0) {
+            for rules in [Rules::default(), Rules { mode: Mode::AllocationHint, ..Rules::default() }] {
+                let wide = plan(&rules, profile, Kind::Data, &members).unwrap();
+                assert_eq!(wide.columns.len(), columns, "{profile:?} on {count}");
+            }
+        }
+    }
+}
+
 /// Sizes at both ends, holes of nothing, ids twice: an answer or none, no panic, and never longer than the hole.
 #[test]
 fn odd_input_is_answered() {

@@ -397,6 +397,8 @@ pub(crate) fn decode_chunk(r: &mut Reader<'_>) -> Result<Chunk, Malformed> {
     let facts = profile.facts();
     let wide = facts.devs_min * facts.dev_stripes;
     check(count >= wide.max(1) && count <= COLUMNS_MAX)?;
+    let most = crate::profile::columns_max(profile);
+    check(most == 0 || count <= most)?;
     check(stripe.is_multiple_of(UNIT) && stripe != 0 && stripe <= CHUNK_MAX)?;
     check(length.is_multiple_of(UNIT) && length != 0 && length <= CHUNK_MAX)?;
     let stripes = crate::profile::data_stripes(profile, count) as u64;

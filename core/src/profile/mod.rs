@@ -10,9 +10,9 @@
 //! The rows are those of Linux `fs/btrfs/volumes.c`. Where a chunk may stand is the allocator's business
 //! ([`crate::allocator`]), where a byte stands inside it is [`slice()`]'s.
 
-mod mirrored;
+mod geometry;
 
-pub use mirrored::{Slice, content_offset, data_stripes, slice};
+pub use geometry::{Slice, column_of, columns_max, content_offset, data_stripes, member_of, slice};
 
 /// How the bytes of a chunk are spread over devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -37,6 +37,7 @@ impl Engine {
     pub(in crate::engine) fn verify(&mut self, io: Io) {
         let c = self.pool.chunk(io.set.chunk).expect("it was read from it");
         let at = content_offset(c.profile, c.columns.len(), io.set.first as usize, io.set.offset);
+        let at = at.expect("content was read");
         let (chunk, buf, kind) = (io.set.chunk, io.buf, self.sums.kind);
         // A question for each unit, counted before the first answer may come.
         let pending = (at % UNIT + u64::from(buf.len)).div_ceil(UNIT) as u32;
