@@ -17,6 +17,7 @@ pub mod control;
 pub mod device;
 mod engine;
 pub mod flight;
+pub mod gf;
 pub mod job;
 pub mod meta;
 pub mod names;

@@ -11,6 +11,7 @@
 //! ([`crate::allocator`]), where a byte stands inside it is [`slice()`]'s.
 
 mod geometry;
+pub mod parity;
 
 pub use geometry::{Slice, column_of, columns_max, content_offset, data_stripes, member_of, slice};
 
