@@ -9,7 +9,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::ChunkType;
-use crate::profile::{Profile, slice};
+use crate::profile::{Profile, data_stripes, slice};
 use crate::units::{ChunkId, DeviceId, UNIT};
 
 /// Units in one region: as many as a leaf of a volume's map has entries.
@@ -69,6 +69,10 @@ pub struct Chunk {
     free: u32,
     /// Regions below hold no free unit.
     first_free_region: u32,
+    /// Data strips of a row, of a profile with parity; 0 of others.
+    width: u32,
+    /// Rows whose parity counts: one bit each.
+    live: Vec<u64>,
 }
 
 impl Chunk {
@@ -84,6 +88,8 @@ impl Chunk {
     ) -> Chunk {
         assert!(id.0 != 0 && length <= CHUNK_MAX && columns.len() <= COLUMNS_MAX);
         let units = (length / UNIT) as u32;
+        let width = if profile.facts().parity > 0 { data_stripes(profile, columns.len()) as u32 } else { 0 };
+        let rows = units.checked_div(width).unwrap_or(0);
         let words = (units as usize).div_ceil(64);
         let mut taken = vec![0; words];
         if !units.is_multiple_of(64) {
@@ -104,6 +110,8 @@ impl Chunk {
             taken,
             free: units,
             first_free_region: 0,
+            width,
+            live: vec![0; rows.div_ceil(64) as usize],
         }
     }
 
@@ -183,12 +191,41 @@ impl Chunk {
         places
     }
 
-    /// Gives a unit back.
+    /// Rows of strips, of a profile with parity; 0 of others.
+    pub fn rows(&self) -> u32 {
+        ((self.length / UNIT) as u32).checked_div(self.width).unwrap_or(0)
+    }
+
+    /// Row and data member of a unit, of a profile with parity.
+    pub fn row_of(&self, unit: u32) -> Option<(u32, usize)> {
+        (self.width > 0).then(|| (unit / self.width, (unit % self.width) as usize))
+    }
+
+    /// Parity of a row counts: every block of it stands for what is on its devices, written by a volume or not. Of other
+    /// rows nothing is known.
+    pub fn is_live(&self, row: u32) -> bool {
+        self.live.get(row as usize / 64).is_some_and(|word| word >> (row % 64) & 1 == 1)
+    }
+
+    /// All of a row is written, with parity.
+    pub(crate) fn make_live(&mut self, row: u32) {
+        if let Some(word) = self.live.get_mut(row as usize / 64) {
+            *word |= 1 << (row % 64);
+        }
+    }
+
+    /// Gives a unit back. A row without any unit in use is nothing any more.
     pub fn give_back(&mut self, unit: u32) {
         assert!(self.is_taken(unit) && u64::from(unit) < self.length / UNIT, "chunk {}: unit {unit} is free", self.id);
         self.taken[unit as usize / 64] &= !(1 << (unit % 64));
         self.free += 1;
         self.first_free_region = self.first_free_region.min(unit / REGION);
+        if let Some((row, _)) = self.row_of(unit)
+            && !(row * self.width..(row + 1) * self.width).any(|unit| self.is_taken(unit))
+            && let Some(word) = self.live.get_mut(row as usize / 64)
+        {
+            *word &= !(1 << (row % 64));
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use crate::job::Job;
 use crate::meta::record::Record;
 use crate::profile::Profile;
 use crate::properties::Properties;
-use crate::regions::{Region, Regions};
+use crate::regions::{ROWS, Region, Regions, of_rows};
 use crate::report::VolumeCounters;
 use crate::scrub::{Scrub, State};
 use crate::sparse::Sparse;
@@ -238,6 +238,10 @@ impl Pool {
                         device.used.remove(&column.offset);
                     }
                 }
+                if chunk.rows() > 0 {
+                    self.stale.values_mut().for_each(|regions| regions.remove_within(ROWS, of_rows(id)));
+                    self.stale.retain(|_, regions| !regions.is_empty());
+                }
                 self.totals.remove(&chunk);
                 self.space_changed(&chunk);
             }
@@ -318,7 +322,8 @@ impl Pool {
             }
             Record::Intent { .. } => {}
             Record::Stale { device, volume, word, bits } => {
-                let known = self.volume(volume).is_some() && self.device(device).is_some();
+                let is_there = self.volume(volume).is_some() || volume == ROWS;
+                let known = is_there && self.device(device).is_some();
                 if known && bits != 0 {
                     let regions = self.stale.entry(device).or_default();
                     regions.set_word((volume, word), regions.word((volume, word)) | bits);
@@ -343,6 +348,9 @@ impl Pool {
                 }
                 if !chunk.take(entry.unit()) {
                     return Err(at("is where something else is"));
+                }
+                if let Some((row, _)) = chunk.row_of(entry.unit()).filter(|_| entry.written() != 0) {
+                    chunk.make_live(row);
                 }
                 mapped[chunk.kind as usize] += 1;
             }

@@ -8,7 +8,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use crate::units::{MIB, UNIT, VolumeId};
+use crate::units::{ChunkId, MIB, UNIT, VolumeId};
 
 /// Bytes of a region.
 pub const REGION: u64 = 4 * MIB;
@@ -23,6 +23,27 @@ const _: () = assert!(UNITS == 64, "the units of a region are bits of a word");
 pub type Region = (VolumeId, u64);
 
 /// The regions that `[start, end)` of a volume touches.
+/// What members missed of rows of chunks with parity is kept as of a volume of its own, whose units are rows: a member has one
+/// strip in each. No volume has this id.
+pub const ROWS: VolumeId = VolumeId(crate::meta::record::VOLUME_IDS_MAX - 1);
+/// Ids of chunks with parity are below: more rows would be behind the end of the largest volume.
+pub(crate) const ROWS_CHUNKS_MAX: u32 = 1 << 20;
+
+/// The unit of [`ROWS`] that a row is.
+pub fn row_unit(chunk: ChunkId, row: u32) -> u64 {
+    u64::from(chunk.0) << 18 | u64::from(row)
+}
+
+/// Backwards.
+pub(crate) fn row_of_unit(unit: u64) -> (ChunkId, u32) {
+    (ChunkId((unit >> 18) as u32), (unit & ((1 << 18) - 1)) as u32)
+}
+
+/// The regions of all rows of a chunk.
+pub(crate) fn of_rows(chunk: ChunkId) -> core::ops::Range<u64> {
+    row_unit(chunk, 0) / UNITS..row_unit(ChunkId(chunk.0 + 1), 0) / UNITS
+}
+
 pub(crate) fn touched(volume: VolumeId, start: u64, end: u64) -> impl Iterator<Item = Region> {
     (start / REGION..end.div_ceil(REGION)).map(move |region| (volume, region))
 }
@@ -115,6 +136,13 @@ impl Regions {
     }
 
     /// Forgets those of a volume.
+    /// Takes out the words that lie within these regions of a volume.
+    pub(crate) fn remove_within(&mut self, volume: VolumeId, regions: core::ops::Range<u64>) {
+        let words = (volume, (regions.start / 64) as u32)..(volume, (regions.end / 64) as u32);
+        let gone: alloc::vec::Vec<_> = self.words.range(words).map(|(&at, _)| at).collect();
+        gone.into_iter().for_each(|at| self.set_word(at, 0));
+    }
+
     pub(crate) fn remove_volume(&mut self, volume: VolumeId) {
         let gone: alloc::vec::Vec<_> = self.words.range((volume, 0)..=(volume, u32::MAX)).map(|(&at, _)| at).collect();
         gone.into_iter().for_each(|at| self.set_word(at, 0));

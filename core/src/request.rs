@@ -107,6 +107,13 @@ pub enum Input {
         /// One bit for each block, or sector, that is not right.
         bad: u16,
     },
+    /// The answer to [`Output::Digest`], given before the next drain ends.
+    Digested {
+        /// The tag of the question.
+        tag: u64,
+        /// crc32c of all of it.
+        crc: u32,
+    },
     /// What the clock on the wall says now, for people to read; the engine adds what has passed since.
     Clock {
         /// Seconds since 1970.
@@ -133,6 +140,16 @@ pub enum Output {
         a: BufRange,
         /// The other.
         b: BufRange,
+    },
+    /// Sums of memory to make, for parity.
+    Combine(crate::combine::Combine),
+    /// What is the crc32c of these bytes in memory, one range after the other? Answered at once, and exactly once, by
+    /// [`Input::Digested`].
+    Digest {
+        /// Comes back in the answer.
+        tag: u64,
+        /// Whole blocks.
+        data: alloc::vec::Vec<BufRange>,
     },
     /// Checksums to make, to put in and to compare, at once and before the next output is carried out.
     Page(PageWork),

@@ -26,6 +26,7 @@ pub(crate) mod pages;
 pub mod rng;
 pub mod sabotage;
 pub mod scale;
+mod stamps;
 pub mod swarm;
 pub mod table;
 #[path = "../tables/mod.rs"]

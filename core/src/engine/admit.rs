@@ -1,6 +1,6 @@
 //! A request at the door: admitted or refused on its way in, answered and counted on its way out.
 
-use super::{Active, Engine, Phase, Waiter, data, mend, moving, sums};
+use super::{Active, Engine, Phase, Waiter, data, mend, moving, rows, sums};
 use crate::request::{Copy, NO_BUF, Op, Output, Reply, Request, RequestError};
 use crate::units::VolumeId;
 
@@ -9,6 +9,9 @@ pub const REQUESTS_MAX: usize = 65_536;
 
 impl Engine {
     pub(super) fn submit(&mut self, request: Request) {
+        if self.is_replaying() {
+            return self.park_request(request);
+        }
         match self.admit(&request) {
             Ok(()) => {}
             Err(error) => {
@@ -115,6 +118,10 @@ impl Engine {
             }
             if next >= moving::TOKENS {
                 self.move_granted(next);
+                continue;
+            }
+            if next == rows::RING_TOKEN {
+                self.write_group();
                 continue;
             }
             if next >= sums::PAGE_TOKENS {

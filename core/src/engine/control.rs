@@ -12,10 +12,11 @@ use crate::device::{Device, DeviceClass};
 use crate::meta::journal::Lsn;
 use crate::meta::record::{Record, VOLUME_IDS_MAX};
 use crate::queue::config;
+use crate::regions::ROWS;
 use crate::report::{ChunkReport, DeviceReport, PoolReport, VolumeReport};
 use crate::units::{BLOCK, DeviceId, UNIT, VolumeId};
 use crate::volume::{VOLUME_MAX, VOLUME_MIN, VOLUMES_MAX, Volume};
-use crate::{ChunkType, Profile, names};
+use crate::{ChunkType, names};
 
 /// When a command is answered.
 pub(super) enum Due {
@@ -151,7 +152,7 @@ impl Engine {
             return Err(usage(format!("a pool has at most {VOLUMES_MAX} volumes")));
         }
         let id = VolumeId(self.pool.next_volume);
-        if id.0 >= VOLUME_IDS_MAX {
+        if id >= ROWS {
             return Err(usage(format!("a pool can make {VOLUME_IDS_MAX} volumes in its life; make a new pool")));
         }
         if !self.has_page_room() {
@@ -191,21 +192,20 @@ impl Engine {
         }
     }
 
-    /// Parity profiles have their place in the table and in the allocator, but their I/O does not exist yet.
+    /// Profiles with parity carry data only.
     fn check_parity(&self, class: VolumeClass) -> Result<(), ControlError> {
-        let [data, metadata, _] = self.pool.profiles;
-        let used: &[Profile] = match class {
-            VolumeClass::Data => &[data],
-            VolumeClass::Metadata => &[metadata],
-            VolumeClass::Auto => &[data, metadata],
+        let [_, metadata, _] = self.pool.profiles;
+        let used = match class {
+            VolumeClass::Data => None,
+            VolumeClass::Metadata | VolumeClass::Auto => Some(metadata),
         };
-        match used.iter().find(|p| !p.carries_data()) {
+        match used.filter(|p| !p.carries(ChunkType::Metadata)) {
             None => Ok(()),
             Some(p) => Err(ControlError::new(
                 ErrorKind::Usage,
                 format!(
-                    "profile {} places chunks but cannot carry data yet: parity I/O is not there in this version; \
-                     make a pool with raid1, raid1c3, raid1c4 or raid10",
+                    "profile {} cannot carry metadata, in which the journal of its own rows is kept; make a pool with \
+                     metadata on raid1, raid1c3, raid1c4 or raid10",
                     p.name()
                 ),
             )),

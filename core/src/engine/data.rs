@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::intent::written_parts;
+use super::rows::Writer;
 use super::{Active, Engine, Phase, Waiter};
 use crate::chunk::{Chunk, Column};
 use crate::control::VolumeClass;
@@ -110,10 +111,12 @@ impl Engine {
                 self.fetch_sums(chunk, offset + done, piece.len);
             }
             let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
-            let tried = self.barred(volume, at, &c.columns[piece.first..piece.first + piece.copies]) << BARRED;
-            let set = CopySet { chunk, first: piece.first as u16, copy: 0, tried, offset: piece.offset };
+            let set = CopySet { chunk, first: piece.first as u16, copy: 0, tried: 0, offset: piece.offset };
+            let columns = &c.columns[piece.first..piece.first + piece.copies];
+            let barred = self.barred_strip(&set).unwrap_or_else(|| self.barred(volume, at, columns));
+            let set = CopySet { tried: barred << BARRED, ..set };
             let buf = range(buf.buf, u64::from(buf.offset) + done, piece.len);
-            if !self.read_copy(id, owner, set, buf) {
+            if !self.read_copy(id, owner, set, buf) && !self.read_by_row(id, owner, set, buf) {
                 self.requests[id].error = Some(RequestError::Io);
             }
             done += piece.len;
@@ -171,6 +174,9 @@ impl Engine {
         if self.pool.stale.is_empty() {
             return 0;
         }
+        if let Some(barred) = self.barred_strip(set) {
+            return barred;
+        }
         let (volume, start, end) = self.place_of_read(id, owner, buf);
         let chunk = self.pool.chunk(set.chunk).expect("maps refer to chunks that exist");
         let first = set.first as usize;
@@ -187,7 +193,7 @@ impl Engine {
     pub(super) fn read_elsewhere(&mut self, id: u32, io: Io) {
         self.counters.retries += 1;
         let Io { owner, set, buf, .. } = io;
-        if self.read_copy(id, owner, set, buf) {
+        if self.read_copy(id, owner, set, buf) || self.read_by_row(id, owner, set, buf) {
             // Another copy is on its way.
         } else if io.summed {
             self.read_by_mend(id, owner, buf);
@@ -217,7 +223,7 @@ impl Engine {
             if self.requests[id].error.is_some() {
                 continue;
             }
-            if self.read_copy(id, owner, set, buf) {
+            if self.read_copy(id, owner, set, buf) || self.read_by_row(id, owner, set, buf) {
                 return true;
             }
             self.requests[id].error = Some(RequestError::Io);
@@ -397,6 +403,13 @@ impl Engine {
             let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
             let (piece, kind) = (slice(c.profile, c.columns.len(), offset + done, len - done), c.kind);
             self.counters.translations += 1;
+            if c.rows() > 0 {
+                self.requests[id].pending += 1;
+                let buf = buf.map(|b| range(b.buf, u64::from(b.offset) + done, piece.len));
+                self.write_row(Writer::Request(id), chunk, offset + done, piece.len, buf);
+                done += piece.len;
+                continue;
+            }
             let places = piece.first..piece.first + piece.copies;
             let mut columns = [None; COPIES_MAX + 1];
             let set = &c.columns[places.clone()];

@@ -14,6 +14,7 @@
 //! | `space.rs` | units and chunks: handing out, taking back |
 //! | `commit/` | log groups, flushes, checkpoints |
 //! | `intent.rs`, `resync.rs` | where a write may be under way; after a crash, copies made alike there |
+//! | `rows/` | strips with parity: written, and made from others |
 //! | `stale.rs`, `offline.rs`, `states.rs` | what members missed, and how they catch up; members that come and go |
 //! | `members.rs` | what queues and read policy know of the members |
 //! | `control.rs` | commands of the operator, reports |
@@ -37,6 +38,7 @@ mod offline;
 mod owners;
 mod plug;
 mod resync;
+mod rows;
 mod scrub;
 mod slip;
 mod space;
@@ -134,6 +136,8 @@ enum Waiter {
         tag: u64,
         done: Done,
     },
+    /// The stripe journal, whose place is to be written over.
+    Ring,
     /// A device that joins: checkpoints to come.
     Join {
         tag: u64,
@@ -178,6 +182,7 @@ pub struct Engine {
     wanted: mend::wanted::Wanted,
     intent: intent::Intent,
     resync: resync::Resync,
+    rows: rows::Rows,
     stale: stale::Stale,
     /// Members that are not in use.
     absent: usize,
@@ -196,7 +201,19 @@ impl Engine {
     /// was never used before: it tells this run from every other one, also from those of a part of the same pool.
     /// The first thing the engine does is a checkpoint, so that the log of the run before is never needed again.
     pub fn new(opened: Opened, now: Instant, boot: Uuid, opening: Uuid) -> Engine {
-        let Opened { pool, mut superblock, pages, root, next_lsn, next_seq, orphans, unflushed, damaged, .. } = opened;
+        let Opened {
+            pool,
+            mut superblock,
+            pages,
+            root,
+            next_lsn,
+            next_seq,
+            orphans,
+            unflushed,
+            damaged,
+            replayed,
+            ..
+        } = opened;
         superblock.epoch = superblock.epoch.wrapping_add(1);
         superblock.boot = boot;
         superblock.note_opening(opening);
@@ -226,6 +243,7 @@ impl Engine {
             wanted: mend::wanted::Wanted::default(),
             intent: intent::Intent::default(),
             resync: resync::Resync::default(),
+            rows: rows::Rows::default(),
             stale: stale::Stale::default(),
             absent: 0,
             roster: 0,
@@ -254,9 +272,12 @@ impl Engine {
         engine.reserve_all_sums();
         engine.adopt_marks();
         engine.adopt_doubts();
+        engine.adopt_ring();
         engine.adopt_unflushed(unflushed);
         engine.tell_damaged(&damaged);
-        engine.start_checkpoint();
+        if !engine.replay(replayed) {
+            engine.start_checkpoint();
+        }
         engine
     }
 
@@ -299,6 +320,7 @@ impl Engine {
             Input::Compared { tag, equal } if tag & mend::TAG != 0 => self.mend_compared(tag, equal),
             Input::Compared { tag, equal } => self.scrub_compared(tag, equal),
             Input::Verified { tag, bad } => self.verified(tag, bad),
+            Input::Digested { tag, crc } => self.digested(tag, crc),
             Input::Clock { unix_s } => self.wall = (self.now, unix_s),
             Input::Tick => {}
         }
@@ -322,6 +344,9 @@ impl Engine {
                 return output;
             }
             self.drive_commit();
+            if self.rows_turn() {
+                continue;
+            }
             let came_back = self.dispatch();
             if self.outputs.is_empty() && !came_back {
                 if self.resync_turn() | self.catch_up_turn() | self.mend_wanted() {
@@ -411,7 +436,7 @@ impl Engine {
 
     /// Nothing is under way: no request, no I/O, no commit.
     pub fn is_quiet(&self) -> bool {
-        self.requests.len() == 0 && self.ios.len() == 0 && self.mends.len() == 0
+        self.requests.len() == 0 && self.ios.len() == 0 && self.mends.len() == 0 && self.rows.is_idle()
     }
 
     /// A scratch block of the host's.
@@ -624,6 +649,9 @@ impl Engine {
             Owner::Move(id) => self.move_io_done(id, io, result),
             Owner::Wipe => self.slot_wiped(io.device, result),
             Owner::SumPage(page) => self.sum_page_done(page, &io, result),
+            Owner::Row(id) | Owner::RowInBackground(id) => self.strip_done(id, &io, result),
+            Owner::Ring => self.ring_io_done(&io, result),
+            Owner::Replay => self.replayed(&io, result),
         }
     }
 
@@ -686,6 +714,7 @@ impl Engine {
     fn wake(&mut self, waiter: Waiter, fine: bool) {
         match waiter {
             Waiter::Checkpoint => {}
+            Waiter::Ring => self.ring_flushed(fine),
             Waiter::Mend(id) => self.end_mend(id),
             Waiter::Request(id) => {
                 if !fine {

@@ -59,6 +59,11 @@ impl Engine {
         self.resync.is_woken = true;
     }
 
+    /// Copies of a unit may differ.
+    pub(super) fn doubt_unit(&mut self, volume: VolumeId, unit: u64) {
+        self.resync.doubts.insert(volume, unit);
+    }
+
     /// A write of `[start, end)` failed: copies hold what they may, until they are made alike.
     pub(super) fn doubt(&mut self, volume: VolumeId, start: u64, end: u64) {
         for unit in start / UNIT..end.div_ceil(UNIT) {

@@ -41,6 +41,16 @@ pub enum Slip {
     StaleTrusted,
     /// What a member loses with its cache is not noted.
     LossNotNoted,
+    /// A change of a row goes in place without the journal.
+    RowNotJournaled,
+    /// A group of the stripe journal is written over before a flush covers what it is about.
+    RingReusedEarly,
+    /// Groups of the stripe journal are not forced.
+    JournalNotForced,
+    /// Parity stays what it was.
+    ParityNotMade,
+    /// Q is made with a factor that is wrong.
+    WrongFactor,
 }
 
 impl Engine {

@@ -16,6 +16,7 @@ use crate::meta::journal::Lsn;
 use crate::meta::record::Record;
 use crate::pool::Pool;
 use crate::queue::Owner;
+use crate::regions::ROWS_CHUNKS_MAX;
 use crate::request::{DeviceOp, Event, Output, RequestError};
 use crate::units::{ChunkId, UNIT, VolumeId};
 use crate::volume::{Entry, LEAF};
@@ -243,7 +244,10 @@ impl Engine {
         let (id, bytes, spilled) = (chunk.id, chunk.length, chunk.spilled);
         let record = Record::ChunkAdd(Box::new(chunk));
         self.pool.apply(record.clone()).expect("a planned chunk fits");
-        if kind != ChunkType::System && !self.reserve_sums(id) {
+        let has_rows = self.has_rows(id);
+        let rows_fit = !has_rows || id.0 < ROWS_CHUNKS_MAX && self.make_ring();
+        let is_fit = kind == ChunkType::System || rows_fit && self.reserve_sums(id);
+        if !is_fit {
             // A chunk whose sums have no place is of no use, and leaves no trace: who finds no room asks often.
             self.pool.apply(Record::ChunkRemove(id)).expect("it was just added");
             if self.pool.next_chunk == id.0 + 1 {

@@ -16,11 +16,11 @@ use alloc::vec::Vec;
 
 use super::mend::{Cause, Target};
 use super::{Engine, Slip};
-use crate::chunk::Column;
+use crate::chunk::{Chunk, Column};
 use crate::device::{DeviceState, FAULTS_MAX};
 use crate::meta::record::Record;
 use crate::profile::slice;
-use crate::regions::{self, REGION, Region, Regions, UNITS, Units, touched};
+use crate::regions::{self, REGION, ROWS, Region, Regions, UNITS, Units, touched};
 use crate::report::StaleReport;
 use crate::request::{Event, IoError, Output};
 use crate::units::{DeviceId, Instant, UNIT, VolumeId};
@@ -84,13 +84,18 @@ impl Engine {
     /// The copies of a unit.
     pub(super) fn columns_of(&self, volume: VolumeId, unit: u64) -> &[Column] {
         let entry = self.entry(volume, unit);
-        let Some(c) = self.pool.chunk(entry.chunk()).filter(|_| entry.is_mapped()) else { return &[] };
+        // Rows are looked after as rows.
+        let is_mirrored = |c: &&Chunk| entry.is_mapped() && c.rows() == 0;
+        let Some(c) = self.pool.chunk(entry.chunk()).filter(is_mirrored) else { return &[] };
         let part = slice(c.profile, c.columns.len(), u64::from(entry.unit()) * UNIT, UNIT);
         &c.columns[part.first..part.first + part.copies]
     }
 
     /// Whether all that a member has of a region is good on another one that is there.
     fn spares_region(&self, device: DeviceId, region: Region) -> bool {
+        if region.0 == ROWS {
+            return self.rows_spare(device, region.1);
+        }
         let good =
             |c: &Column| c.device != device && self.pool.is_online(c.device) && !self.pool.is_stale(c.device, region);
         (region.1 * UNITS..(region.1 + 1) * UNITS).all(|unit| {
@@ -187,6 +192,9 @@ impl Engine {
             all.insert(r);
         });
         let is_on = |&(volume, region): &Region| {
+            if volume == ROWS {
+                return self.columns_of_rows(region).iter().any(|c| c.device == device);
+            }
             (region * UNITS..(region + 1) * UNITS)
                 .any(|unit| self.columns_of(volume, unit).iter().any(|c| c.device == device))
         };
@@ -281,6 +289,11 @@ impl Engine {
         }
     }
 
+    /// The number of the last flush that began.
+    pub(super) fn flushes(&self) -> u64 {
+        self.stale.flushes
+    }
+
     /// A flush of all members begins: its number.
     pub(super) fn flush_begins(&mut self) -> u64 {
         self.stale.flushes += 1;
@@ -289,6 +302,7 @@ impl Engine {
 
     /// It is done on all members that count.
     pub(super) fn flush_ended(&mut self, number: u64) {
+        self.ring_covered(number);
         while self.stale.unflushed.front().is_some_and(|(flush, _)| *flush < number) {
             self.stale.unflushed.pop_front();
         }
@@ -320,6 +334,13 @@ impl Engine {
             }
             let Some((volume, unit)) = self.stale.left.first_besides(&self.stale.active) else { break };
             any = true;
+            if volume == ROWS {
+                match self.catch_up_row(unit) {
+                    true => drop(self.stale.active.insert((volume, unit))),
+                    false => self.stale_unit_done(volume, unit),
+                }
+                continue;
+            }
             let region = regions::of_unit(volume, unit);
             let is_missed = |c: &Column| self.pool.is_online(c.device) && self.pool.is_stale(c.device, region);
             let has_content = self.entry(volume, unit).written() != 0 && !self.slips(Slip::CaughtUpAtOnce);
@@ -417,6 +438,8 @@ impl Engine {
     pub(super) fn adopt_unflushed(&mut self, mut unflushed: Regions) {
         unflushed.extend(self.pool.intent.iter());
         unflushed.retain(|(volume, _)| self.pool.volume(volume).is_some());
+        let rows = self.unflushed_rows(unflushed.iter());
+        unflushed.extend(rows);
         let missing = |d: &&crate::device::Device| d.state == DeviceState::Missing;
         let absent: Vec<DeviceId> = self.pool.devices().filter(missing).map(|d| d.id).collect();
         for device in absent {

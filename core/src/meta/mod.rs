@@ -27,6 +27,7 @@ pub(crate) mod image;
 pub(crate) mod journal;
 pub(crate) mod pages;
 pub mod record;
+pub(crate) mod ring;
 pub mod superblock;
 
 /// Bytes of a log block and of a page.

@@ -127,7 +127,7 @@ impl Pool {
     /// `status`.
     pub fn writable(&self) -> [u64; 2] {
         self.writable_with([ChunkType::Data, ChunkType::Metadata].map(|kind| {
-            let begun = self.chunks().filter(|c| c.kind == kind && c.profile.carries_data());
+            let begun = self.chunks().filter(|c| c.kind == kind && c.profile.carries(kind));
             begun.map(|c| c.length - c.used()).sum()
         }))
     }

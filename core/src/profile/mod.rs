@@ -130,6 +130,12 @@ impl Profile {
         if devices > 1 { [Profile::Raid1, Profile::Raid1] } else { [Profile::Single, Profile::Dup] }
     }
 
+    /// Whether content of this type can live on it. Metadata cannot live on parity: what makes changes of rows safe is
+    /// itself in chunks of metadata.
+    pub fn carries(self, kind: crate::ChunkType) -> bool {
+        self.facts().parity == 0 || kind == crate::ChunkType::Data
+    }
+
     /// Whether volumes can live on it. Parity profiles are known to the allocator only: without a log of their
     /// stripes in flight, a crash could cost data that nobody was writing.
     pub fn carries_data(self) -> bool {

@@ -41,12 +41,23 @@ pub(crate) enum Owner {
     Wipe,
     /// One copy of a page of checksums.
     SumPage(u32),
+    /// Lanes of a strip of a row that is worked at, where a client may wait.
+    Row(u32),
+    /// The same, in the background.
+    RowInBackground(u32),
+    /// One copy of a part of a group of the stripe journal.
+    Ring,
+    /// What an opening found in it, in place again.
+    Replay,
 }
 
 impl Owner {
     /// A client is behind it, now: checkpoints and discards don't count where policies look at load.
     pub(crate) fn is_interactive(self) -> bool {
-        matches!(self, Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) | Owner::Log | Owner::Mend(_))
+        matches!(
+            self,
+            Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) | Owner::Log | Owner::Mend(_) | Owner::Row(_) | Owner::Ring
+        )
     }
 
     /// What neighbours have to share besides content, as bits above those of [`ChunkType`]. Where classes may join, a
@@ -55,7 +66,7 @@ impl Owner {
         match self {
             Owner::Scrub(_) => 1 << 4,
             Owner::Mend(_) => 1 << 5,
-            Owner::Restore(_) => 1 << 6,
+            Owner::Restore(_) | Owner::RowInBackground(_) => 1 << 6,
             Owner::Move(_) => 1 << 7,
             _ => 0,
         }
@@ -64,19 +75,21 @@ impl Owner {
     /// How long it may wait. Somebody waits for the log and for superblocks: writes and flushes are answered after them.
     fn class(self, op: DeviceOp) -> Class {
         match self {
-            Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) | Owner::Mend(_) if op == DeviceOp::Read => {
+            Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) | Owner::Mend(_) | Owner::Row(_)
+                if op == DeviceOp::Read =>
+            {
                 Class::SyncRead
             }
-            Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) | Owner::Mend(_) => Class::SyncWrite,
-            Owner::Log | Owner::Superblock | Owner::Flush | Owner::CheckpointFlush => Class::SyncWrite,
+            Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) | Owner::Mend(_) | Owner::Row(_) => Class::SyncWrite,
+            Owner::Ring | Owner::Replay | Owner::Log | Owner::Superblock | Owner::Flush | Owner::CheckpointFlush => Class::SyncWrite,
             Owner::Page => Class::AsyncWrite,
             Owner::Discard(_) => Class::Trim,
             Owner::Scrub(_) => Class::Scrub,
             // Under a lock that a client may wait for: not of a class that settings can bring to a stand.
-            Owner::Restore(_) if op == DeviceOp::Read => Class::AsyncRead,
+            Owner::Restore(_) | Owner::RowInBackground(_) if op == DeviceOp::Read => Class::AsyncRead,
             // A client waits for a page of checksums that is read, and nobody for one that is written.
             Owner::SumPage(_) if op == DeviceOp::Read => Class::SyncRead,
-            Owner::Restore(_) | Owner::SumPage(_) => Class::AsyncWrite,
+            Owner::Restore(_) | Owner::RowInBackground(_) | Owner::SumPage(_) => Class::AsyncWrite,
             Owner::Move(_) => Class::Removal,
             Owner::Wipe => Class::SyncWrite,
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use braid_core::combine::Combine;
 use braid_core::request::{Copy, DeviceOp, Dispatch, Input, PageWork, Segment};
 use braid_core::units::{BLOCK, BufId, BufRange};
 use braid_core::{Engine, units::DeviceId};
@@ -9,6 +10,7 @@ use braid_core::{Engine, units::DeviceId};
 use super::moment::Moment;
 use crate::disk::{Block, SECTOR, SECTORS};
 use crate::pages::{Pages, is_page};
+use crate::stamps;
 
 /// Stamps of the sectors of a block.
 pub(crate) type Stamps = [u64; SECTORS];
@@ -78,20 +80,38 @@ impl Memory {
         pages.work(work, |range| part(reads, scratch, range).to_vec())
     }
 
+    /// What the engine asks of parity.
+    pub(crate) fn combine(&mut self, what: &Combine) {
+        for (to, sum) in stamps::combine(what, |range| self.range(range).to_vec()) {
+            self.range(to).copy_from_slice(&sum);
+        }
+    }
+
+    /// The checksum of what is in memory.
+    pub(crate) fn digest(&mut self, data: Vec<BufRange>) -> u32 {
+        let whole: Vec<u64> = data.into_iter().flat_map(|range| self.range(range).to_vec()).collect();
+        stamps::digest(&whole)
+    }
+
     /// Whether two ranges hold the same.
     pub(crate) fn equal(&mut self, a: BufRange, b: BufRange) -> bool {
         let a = self.range(a).to_vec();
         a == self.range(b)
     }
 
-    /// Does what a command asks of payload. Records that are written are let go: nobody reads them while the pool is open.
+    /// Does what a command asks of payload, and of what an opening writes again. Other records are read by nobody while the pool
+    /// is open.
     pub(crate) fn done(&mut self, engine: &Engine, state: &Moment<'_>, dispatch: Dispatch) {
         let mut at = dispatch.offset / BLOCK;
         for segment in engine.segments(dispatch.id) {
             let range = match segment {
                 Segment::Payload(range) => range,
                 Segment::Record(bytes) => {
-                    at += bytes.len() as u64 / BLOCK;
+                    for block in bytes.as_chunks::<{ BLOCK as usize }>().0 {
+                        let disk = dispatch.device.index() - 1;
+                        self.written.insert((disk, at), Block::Bytes(Box::new(*block)));
+                        at += 1;
+                    }
                     continue;
                 }
                 Segment::Gap(len) => {

@@ -207,6 +207,11 @@ impl Reopener {
                         engine.handle(Instant(0), answer);
                     }
                 }
+                Output::Combine(what) => self.memory.combine(&what),
+                Output::Digest { tag, data } => {
+                    let crc = self.memory.digest(data);
+                    engine.handle(Instant(0), Input::Digested { tag, crc });
+                }
                 Output::Compare { tag, a, b } => {
                     let equal = self.memory.equal(a, b);
                     engine.handle(Instant(0), Input::Compared { tag, equal });

@@ -110,11 +110,20 @@ impl World {
         carried
     }
 
+    /// Heads of the stripe journal are records too, and so is what an opening writes again in rows.
+    fn is_of_rows(&self, device: DeviceId, offset: u64, len: u64) -> bool {
+        let has_rows = self.engine().pool().chunks().any(|chunk| chunk.rows() > 0);
+        has_rows && self.is_within(device, offset, len, false)
+    }
+
     /// Records live in system chunks; below them only superblocks.
     fn check_record(&self, device: DeviceId, at: u64, len: u64) {
         let in_slot = SLOTS.contains(&at) && len == SUPERBLOCK_SIZE;
-        let is_there =
-            in_slot || at >= RESERVED && (self.is_within(device, at, len, true) || self.is_left(device, at, len));
+        let is_there = in_slot
+            || at >= RESERVED
+                && (self.is_within(device, at, len, true)
+                    || self.is_left(device, at, len)
+                    || self.is_of_rows(device, at, len));
         hold!(Place, is_there, "a record at {at} of device {device}");
     }
 

@@ -4,15 +4,17 @@ use std::collections::BTreeSet;
 
 use braid_core::ChunkType;
 use braid_core::chunk::Column;
-use braid_core::profile::slice;
-use braid_core::regions::REGION;
+use braid_core::gf;
+use braid_core::profile::{column_of, data_stripes, slice};
+use braid_core::regions::{self, REGION};
 use braid_core::request::{Event, ScrubCopy};
-use braid_core::units::{BLOCK, ChunkId, DeviceId, UNIT, VolumeId};
+use braid_core::units::{BLOCK, ChunkId, DeviceId, STRIP, UNIT, VolumeId};
 use braid_core::volume::{Extent, Volume};
 
 use super::World;
 use crate::checker::Checker;
 use crate::disk::SECTOR;
+use crate::stamps;
 
 impl World {
     /// The chunks of a type, and the devices each stands on.
@@ -65,6 +67,41 @@ impl World {
                     let copies: BTreeSet<_> = online.map(read).collect();
                     if copies.len() > 1 {
                         found.push((volume.id, unit * UNIT + block * BLOCK));
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Blocks of parity that are not what the blocks of their rows come to: chunk, row, member. By brute force, over rows that hold
+    /// something and whose members are all there and up to date.
+    pub fn wrong_parity(&self) -> Vec<(ChunkId, u32, usize)> {
+        let pool = self.engine().pool();
+        let mut found = Vec::new();
+        for chunk in pool.chunks().filter(|c| c.rows() > 0) {
+            let (n, data) = (chunk.columns.len(), data_stripes(chunk.profile, chunk.columns.len()));
+            let is_whole = |row: &u32| {
+                let region = (regions::ROWS, regions::row_unit(chunk.id, *row) / regions::UNITS);
+                chunk.is_live(*row)
+                    && chunk.columns.iter().all(|c| pool.is_online(c.device) && !pool.is_stale(c.device, region))
+            };
+            for row in (0..chunk.rows()).filter(is_whole) {
+                let strip = |member: usize| {
+                    let column = chunk.columns[column_of(chunk.profile, n, row.into(), member)];
+                    let mut stamps = vec![0; (STRIP / SECTOR) as usize];
+                    let disk = &self.disks[column.device.index() - 1];
+                    disk.read_stamps(column.offset + u64::from(row) * STRIP, &mut stamps);
+                    stamps
+                };
+                let strips: Vec<Vec<u64>> = (0..data).map(strip).collect();
+                for parity in 0..chunk.profile.facts().parity {
+                    let factor = |member: usize| if parity == 0 { 1 } else { gf::pow2(member) };
+                    let wanted = (0..(STRIP / SECTOR) as usize).map(|i| {
+                        strips.iter().enumerate().fold(0, |sum, (m, strip)| sum ^ stamps::times(strip[i], factor(m)))
+                    });
+                    if !wanted.eq(strip(data + parity)) {
+                        found.push((chunk.id, row, data + parity));
                     }
                 }
             }

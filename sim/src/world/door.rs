@@ -12,6 +12,7 @@ use super::{World, mix};
 use crate::checker::hold;
 use crate::disk::SECTOR;
 use crate::pages::{self, is_page};
+use crate::stamps;
 use crate::sabotage::Sabotage;
 
 impl World {
@@ -25,6 +26,7 @@ impl World {
             Input::Control { tag, .. } => mix(&mut self.hash, tag ^ 3),
             Input::Compared { tag, equal } => mix(&mut self.hash, tag << 1 ^ u64::from(*equal) ^ 6 << 50),
             Input::Verified { tag, bad } => mix(&mut self.hash, tag << 1 ^ u64::from(*bad) ^ 7 << 50),
+            Input::Digested { tag, crc } => mix(&mut self.hash, tag << 1 ^ u64::from(*crc) ^ 8 << 50),
             Input::Clock { unix_s } => mix(&mut self.hash, *unix_s),
             Input::Tick => mix(&mut self.hash, 4),
         }
@@ -87,6 +89,21 @@ impl World {
                     let turned = self.sabotage == Some(Sabotage::CompareWrongly);
                     let equal = !self.keeps_payload || (self.memory(a).to_vec() == self.memory(b)) != turned;
                     self.input(Input::Compared { tag, equal });
+                }
+                Output::Combine(_) if !self.keeps_payload => {}
+                Output::Combine(what) => {
+                    for (to, sum) in stamps::combine(&what, |range| self.memory(range).to_vec()) {
+                        self.memory(to).copy_from_slice(&sum);
+                    }
+                }
+                Output::Digest { tag, data } => {
+                    let mut stamps = Vec::new();
+                    let data = if self.keeps_payload { data } else { Vec::new() };
+                    for range in data {
+                        stamps.extend_from_slice(self.memory(range));
+                    }
+                    let crc = stamps::digest(&stamps);
+                    self.input(Input::Digested { tag, crc });
                 }
                 Output::Event(event) => {
                     mix(&mut self.hash, 5);

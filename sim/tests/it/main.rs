@@ -19,6 +19,7 @@ mod members;
 mod mend;
 mod moving;
 mod moving_sums;
+mod parity;
 mod queues;
 mod read_policy;
 mod reads_beside_scrub;

@@ -89,7 +89,7 @@ impl Engine {
 
     pub(super) fn drive_checkpoint(&mut self) {
         let Some(checkpoint) = &self.commit.checkpoint else {
-            if self.commit.dead {
+            if self.commit.dead || self.is_replaying() {
                 return;
             }
             // Maps change only with a record.

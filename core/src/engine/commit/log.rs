@@ -98,6 +98,7 @@ impl Engine {
     /// Wakes who waited for what the log says now.
     pub(super) fn log_moved(&mut self) {
         self.marks_written();
+        self.notes_written();
         while let Some(&(lsn, id)) = self.commit.written_waiters.front()
             && lsn < self.journal.written()
         {
@@ -125,6 +126,7 @@ impl Engine {
         all.extend(core::mem::take(&mut commit.written_waiters).into_iter().map(|(_, id)| Waiter::Request(id)));
         all.extend(core::mem::take(&mut commit.stable_waiters).into_iter().map(|(_, waiter)| waiter));
         commit.round = Round::Idle;
+        self.give_up_rows();
         all.extend(self.give_up_marks().into_iter().map(Waiter::Request));
         for waiter in all {
             self.wake(waiter, false);

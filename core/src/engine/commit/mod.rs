@@ -163,6 +163,16 @@ impl Commit {
         self.starved || self.opening && self.checkpoint.is_some()
     }
 
+    /// The run that the superblock names, or will.
+    pub(super) fn epoch(&self) -> u32 {
+        self.superblock.epoch
+    }
+
+    /// Nothing can be promised any more.
+    pub(super) fn kill(&mut self) {
+        self.dead = true;
+    }
+
     pub(super) fn generation(&self) -> u64 {
         self.superblock.generation
     }

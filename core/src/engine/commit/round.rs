@@ -184,6 +184,10 @@ impl Engine {
 
     fn spares_chunks(&self, device: DeviceId, which: impl Fn(&Chunk) -> bool) -> bool {
         let survives = |chunk: &Chunk| {
+            if chunk.rows() > 0 {
+                let lost = |c: &&Column| c.device == device || !self.pool.is_online(c.device);
+                return chunk.columns.iter().filter(lost).count() <= chunk.profile.facts().parity;
+            }
             let copies = chunk.profile.facts().copies.max(1);
             let other = |c: &Column| c.device != device && self.pool.is_online(c.device);
             let is_left = || self.commit.old_columns(chunk.id).any(|c| other(&c));

@@ -37,6 +37,7 @@ pub(super) mod wanted;
 use alloc::string::String;
 
 use super::Engine;
+use super::rows::{RowId, Who};
 use crate::chunk::Column;
 use crate::profile::slice;
 use crate::queue::{Io, Owner};
@@ -48,6 +49,8 @@ use readers::Reader;
 
 /// Most copies of anything: raid1c4.
 pub(super) const COPIES_MAX: usize = 4;
+/// In place of a copy: what is made from other strips of the row.
+const MADE: usize = 1;
 /// Tokens of the range lock from here on are those of mends.
 pub(super) const TOKENS: u32 = 1 << 31;
 /// Bit of a question of a mend, among the tags of comparisons.
@@ -111,7 +114,11 @@ impl Engine {
         let mend = &mut self.mends[id];
         (mend.mask, mend.columns, mend.offset, mend.place) = (mask, columns, part.offset, Some((chunk, unit)));
         (mend.checkpoints, mend.roster, mend.epoch) = (checkpoints, self.roster, Some(epoch));
-        let is_stale = |c: &Column| self.lacks(c.device, target.home());
+        let row = c.row_of(unit).map(|(row, _)| (chunk, row));
+        let is_stale = |c: &Column| match row {
+            Some(row) => self.is_row_stale(c.device, row),
+            None => self.lacks(c.device, target.home()),
+        };
         let missed = |c: &Option<Column>| c.as_ref().is_some_and(&is_stale);
         let stale = columns.iter().enumerate().filter(|(_, c)| missed(c)).fold(0, |bits, (i, _)| bits | 1 << i);
         let there = columns.map(|c| c.filter(|c| self.pool.is_online(c.device) && !is_stale(c)));
@@ -124,6 +131,9 @@ impl Engine {
             for block in blocks(mask) {
                 self.issue_mend(id, DeviceOp::Read, column, block, buf);
             }
+        }
+        if row.is_some() {
+            self.ask_row(id, chunk, u64::from(unit) * UNIT, mask);
         }
         if self.mends[id].pending == 0 {
             // Nobody is there to ask, and nobody to tell.
@@ -168,6 +178,41 @@ impl Engine {
             0 => self.mend_written(id),
             _ => {}
         }
+    }
+
+    /// What stands for another copy: the strip as the others of its row have it.
+    fn ask_row(&mut self, id: u32, chunk: ChunkId, byte: u64, mask: u16) {
+        let buf = self.scratch_of(UNIT);
+        let mend = &mut self.mends[id];
+        mend.scratch[MADE] = Some(buf);
+        mend.pending += 1;
+        let (first, end) = (u64::from(mask.trailing_zeros()), u64::from(16 - mask.leading_zeros()));
+        let who = Who::Mend { id, is_urgent: mend.cause.is_urgent() };
+        self.wish(who, chunk, byte, mask, range(buf, first * BLOCK, (end - first) * BLOCK));
+    }
+
+    /// These blocks of it are made, or can't be.
+    pub(super) fn mend_wish_over(&mut self, id: u32, lanes: u16, fine: bool) {
+        let mend = &mut self.mends[id];
+        if !fine {
+            mend.gone[MADE] |= lanes;
+        }
+        mend.pending -= 1;
+        if mend.pending == 0 {
+            self.compare_mend(id);
+        }
+    }
+
+    /// More answers are to come.
+    pub(super) fn hold_mend(&mut self, id: u32, more: u32) {
+        self.mends[id].pending += more;
+    }
+
+    /// The row of a unit that is being mended.
+    pub(super) fn row_of_mend(&self, id: u32) -> RowId {
+        let (chunk, unit) = self.mends[id].place.expect("it was looked up");
+        let c = self.pool.chunk(chunk).expect("a unit is in a chunk");
+        (chunk, c.row_of(unit).expect("a chunk with rows").0)
     }
 
     fn compare_mend(&mut self, id: u32) {

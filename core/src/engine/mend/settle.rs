@@ -2,6 +2,7 @@
 
 use super::judge::Known;
 use super::{COPIES_MAX, Cause, Mend, runs};
+use crate::engine::rows::RowId;
 use crate::engine::{Engine, Waiter};
 use crate::request::{Event, IoError, Output};
 use crate::units::{BLOCK, UNIT, VolumeId};
@@ -51,6 +52,9 @@ impl Engine {
         }
         let part = (unit * UNIT, (unit + 1) * UNIT);
         self.note_unflushed(volume, part.0, part.1);
+        if let Some(row) = self.row_at(volume, unit) {
+            return self.strip_mended(mend, volume, unit, row);
+        }
         let was_dirty = self.known(mend) == Known::Dirty;
         let error = mend.error.unwrap_or(IoError::Media);
         let mut failed = None;
@@ -77,6 +81,18 @@ impl Engine {
             if self.was_away(column.device, mend.roster) {
                 self.set_back(column.device, volume, part);
             }
+        }
+    }
+
+    /// The same for a unit in a row.
+    fn strip_mended(&mut self, mend: &Mend, volume: VolumeId, unit: u64, row: RowId) {
+        self.unit_settled(volume, unit);
+        let Some(column) = mend.columns[0].filter(|_| mend.rewritten[0] != 0) else { return };
+        self.note_row_unflushed(row);
+        let error = mend.error.unwrap_or(IoError::Media);
+        if mend.failed[0] != 0 || self.was_away(column.device, mend.roster) {
+            // What it held was wrong before, if the note is refused.
+            self.miss_row(column.device, row, error);
         }
     }
 }

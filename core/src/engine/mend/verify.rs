@@ -44,7 +44,7 @@ impl Mend {
     fn lacks_copies(&self) -> bool {
         self.stale != 0
             || self.gone.iter().any(|&gone| gone != 0)
-            || self.columns.iter().flatten().count() > self.scratch.iter().flatten().count()
+            || self.columns.iter().zip(&self.scratch).any(|(column, scratch)| column.is_some() && scratch.is_none())
     }
 }
 

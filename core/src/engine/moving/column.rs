@@ -57,6 +57,8 @@ impl Engine {
                 && c.kind != ChunkType::System
                 && !c.closing
                 && !c.is_empty()
+                // Its units go one by one.
+                && c.rows() == 0
                 && !self.moving.unfit.contains(&c.id)
         };
         let next = self.pool.chunks().filter(can_go).find_map(|c| Some((c.id, self.pool.shift_of(c, old, new)?)));

@@ -87,10 +87,10 @@ impl Engine {
     /// Whether content fits its new profiles; the reason why not has the numbers.
     pub fn may_balance(&self, task: &Task) -> Result<(), ControlError> {
         let profiles = task.profiles(self.pool.profiles);
-        if let Some(bad) = profiles.iter().find(|p| !p.carries_data()) {
+        if let Some(bad) = Some(profiles[ChunkType::Metadata as usize]).filter(|p| !p.carries(ChunkType::Metadata)) {
             let text = format!(
-                "profile {} places chunks but cannot carry data yet; choose single, dup, raid0, raid1, raid1c3, raid1c4 \
-                 or raid10",
+                "profile {} cannot carry metadata, in which the journal of its own rows is kept; choose single, dup, raid1, \
+                 raid1c3, raid1c4 or raid10",
                 bad.name()
             );
             return Err(ControlError::new(ErrorKind::Usage, text));

@@ -29,6 +29,15 @@ impl Engine {
             let missed = self.moving.moves[id].missed.iter().find(|(d, _)| *d == device).map(|(_, error)| *error);
             missed.or_else(|| self.was_away(device, roster).then_some(IoError::Gone))
         };
+        if self.has_rows(new.chunk()) {
+            // Who missed a strip is noted already.
+            let fine = self.moving.moves[id].missed.is_empty();
+            match fine {
+                true => self.note_unflushed(volume, part.0, part.1),
+                false => set(self, old),
+            }
+            return fine;
+        }
         let columns = self.columns_of(volume, at);
         let mut behind: Vec<(DeviceId, IoError)> =
             columns.iter().filter_map(|c| Some((c.device, error_of(c.device)?))).collect();

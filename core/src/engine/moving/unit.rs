@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 use super::{Engine, Home, TOKENS};
 use crate::chunk::Column;
 use crate::engine::Slip;
+use crate::engine::rows::{Writer, is_journal};
 use crate::engine::mend::runs;
 use crate::engine::scrub::range;
 use crate::engine::sums::page_on_its_way;
@@ -77,6 +78,11 @@ pub(super) enum Begun {
     /// It is not there any more.
     Elsewhere,
     NoRoom,
+}
+
+/// Pages of checksums are moved out of memory; the stripe journal is not.
+fn is_of_pages(volume: VolumeId, unit: u64) -> bool {
+    volume == INTERNAL && !is_journal(unit)
 }
 
 impl Engine {
@@ -145,7 +151,7 @@ impl Engine {
         let mask = self.entry(volume, at).written();
         let epoch = epoch.unwrap_or_else(|| self.space.enter());
         // Pages have memory of their own.
-        let buf = if volume == INTERNAL { None } else { buf.or_else(|| Some(self.scratch_of(UNIT))) };
+        let buf = if is_of_pages(volume, at) { None } else { buf.or_else(|| Some(self.scratch_of(UNIT))) };
         let c = self.pool.chunk(chunk).expect("a unit is in a chunk");
         // A unit never crosses a strip.
         let part = slice(c.profile, c.columns.len(), u64::from(unit) * UNIT, UNIT);
@@ -175,10 +181,17 @@ impl Engine {
         let turn = (self.moving.moves[id].from.1 / 16) as usize;
         let mut copy = (0..copies).map(|i| (i + turn) % copies);
         let Move { volume, at, .. } = self.moving.moves[id];
-        let is_good = |device| self.pool.is_online(device) && !self.pool.is_stale(device, of_unit(volume, at));
+        let is_stale = |device| match self.barred_strip(&set) {
+            Some(barred) => barred != 0,
+            None => self.pool.is_stale(device, of_unit(volume, at)),
+        };
+        let is_good = |device| self.pool.is_online(device) && !is_stale(device);
         let copy = copy.find(|&i| set.tried >> i & 1 == 0 && is_good(columns[i].device));
         let len = u64::from(buf.len);
         let Some(copy) = copy else {
+            if self.move_by_row(id, set, buf) {
+                return;
+            }
             if len == BLOCK || set.tried == 0 {
                 self.moving.moves[id].is_lost = true;
                 return;
@@ -255,7 +268,15 @@ impl Engine {
             Some(shift) => vec![shift.to],
             None => c.columns[part.first..][..part.copies].to_vec(),
         };
-        let (kind, pieces) = (c.kind, self.pieces_to_write(id));
+        let (kind, pieces, has_rows) = (c.kind, self.pieces_to_write(id), c.rows() > 0);
+        if has_rows && is_new {
+            for (block, buf) in pieces {
+                self.hold_move(id);
+                let byte = u64::from(unit) * UNIT + block * BLOCK;
+                self.write_row(Writer::Move(id), chunk, byte, buf.len.into(), Some(buf));
+            }
+            return self.count_move_down(id);
+        }
         for (copy, column) in columns.into_iter().enumerate() {
             for &(block, buf) in &pieces {
                 let offset = part.offset + block * BLOCK;
@@ -272,10 +293,21 @@ impl Engine {
         self.count_move_down(id);
     }
 
+    /// Something more is under way for it.
+    pub(in crate::engine) fn hold_move(&mut self, id: u32) {
+        self.moving.moves[id].pending += 1;
+    }
+
+    /// A part of it is in its row, or not.
+    pub(in crate::engine) fn move_row_written(&mut self, id: u32, error: Option<IoError>) {
+        self.moving.moves[id].missed.extend(error.map(|error| (DeviceId(0), error)));
+        self.count_move_down(id);
+    }
+
     /// What there is to write: first block, and where it is in memory.
     fn pieces_to_write(&self, id: u32) -> Vec<(u64, BufRange)> {
         let m = &self.moving.moves[id];
-        if m.volume == INTERNAL {
+        if is_of_pages(m.volume, m.at) {
             return m.pages.iter().map(|&(block, slot)| (block, page_on_its_way(slot))).collect();
         }
         let buf = m.buf.expect("it was read");
@@ -358,6 +390,9 @@ impl Engine {
         }
         let lsn = self.journal.append(&Record::Map { volume, unit: at, count: 1, entry });
         self.retire_units([old]);
+        if volume == INTERNAL && is_journal(at) {
+            self.ring_moved(lsn);
+        }
         self.moving.moves[id].step = Step::Log;
         self.moving.logged.push_back((lsn, id));
         self.moving.pass.moved += 1;

@@ -25,7 +25,7 @@ impl Engine {
             }
             State::None | State::Finished | State::Canceled => {}
         }
-        let chunks = self.pool.chunks().filter(|c| c.profile.carries_data());
+        let chunks = self.pool.chunks();
         let total = chunks.map(|c| {
             let used = match c.kind {
                 crate::ChunkType::System => self.pages_in(c.id) * crate::units::UNIT,

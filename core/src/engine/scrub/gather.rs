@@ -25,7 +25,7 @@ impl Engine {
         let scrub = &self.pool.scrub;
         let mut left: BTreeMap<DeviceId, Vec<(u64, ChunkId, u32)>> = BTreeMap::new();
         let mut copies = 1;
-        for chunk in self.pool.chunks().filter(|c| c.id.0 < scrub.end && c.profile.carries_data() && !c.closing) {
+        for chunk in self.pool.chunks().filter(|c| c.id.0 < scrub.end && !c.closing) {
             let Some(&Column { device: lead, offset: start }) = chunk.columns.first() else { continue };
             let units = (chunk.length / UNIT) as u32;
             if scrub.places.get(&lead).is_none_or(|&place| place < Place { start, unit: units }) {

@@ -58,7 +58,7 @@ pub(super) struct PageHome {
 }
 
 /// Number of the copy in such a column.
-pub(super) const BESIDE: u8 = u8::MAX;
+pub(in crate::engine) const BESIDE: u8 = u8::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {

@@ -40,7 +40,7 @@ use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use self::cache::Page;
-pub(super) use self::cache::memory;
+pub(super) use self::cache::{BESIDE, memory};
 pub(super) use self::scrub::Part;
 use self::verify::Check;
 pub(super) use self::write_back::page_on_its_way;
@@ -83,6 +83,8 @@ pub(super) enum Need {
     Loaded(u32),
     /// The page of a unit's new place.
     Moved(u32),
+    /// A strip of a row was read.
+    Row { work: u32, member: u8, first: u16 },
     /// A page goes elsewhere itself, as one block of this unit.
     MovedPage { id: u32, block: u64 },
 }
@@ -213,6 +215,7 @@ impl Engine {
             Need::Scrub(part) => self.scrub_page_ready(part, slot),
             Need::Loaded(piece) => self.scrub_asks(piece, 0),
             Need::Moved(id) => self.put_moved_sums(id, slot),
+            Need::Row { work, member, first } => self.row_page_ready(work, member, first, slot),
             Need::MovedPage { id, block } => self.take_page_along(id, block, slot),
         }
     }
@@ -228,6 +231,7 @@ impl Engine {
             Need::Mend(id) => self.mend_page_refused(id),
             // Nothing is known of it, now.
             Need::Scrub(Part { piece, .. }) | Need::Loaded(piece) => self.scrub_asks(piece, 0),
+            Need::Row { work, .. } => self.row_page_refused(work),
             Need::Moved(id) => self.fail_move(id),
             Need::MovedPage { id, .. } => {
                 self.move_not_compared(id);

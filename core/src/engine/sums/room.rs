@@ -146,7 +146,7 @@ impl Engine {
 
     /// Nobody but its own sums is in a chunk.
     pub(in crate::engine) fn is_spare(&self, chunk: ChunkId) -> bool {
-        let Some(c) = self.pool.chunk(chunk) else { return false };
+        let Some(c) = self.pool.chunk(chunk).filter(|_| !self.rows_in(chunk)) else { return false };
         let own_max = self.sum_units(chunk).count() as u64 * UNIT;
         let is_own = c.kind == ChunkType::Metadata && self.sums.is_on() && c.used() <= own_max;
         c.is_empty() || is_own && c.used() == self.own_sum_units(chunk) * UNIT

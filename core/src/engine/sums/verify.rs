@@ -8,6 +8,7 @@ use super::cache::memory;
 use super::{Engine, MEND_TAG, Need, PAGE_TAG, SCRUB_TAG, left_in_page, locate};
 use crate::engine::data::envelope;
 use crate::engine::mend::runs;
+use crate::engine::rows;
 use crate::profile::content_offset;
 use crate::queue::{CopySet, Io, Owner};
 use crate::request::{Output, PageWork};
@@ -70,6 +71,9 @@ impl Engine {
         if tag & MEND_TAG != 0 {
             return self.mend_verified(tag, bad);
         }
+        if tag & rows::TAG != 0 {
+            return self.row_verified(tag, bad);
+        }
         let check = (tag >> 32) as u32;
         if bad != 0 {
             self.sums.checks[check].wrong.push((tag as u32, bad));
@@ -114,7 +118,7 @@ impl Engine {
         let set = CopySet { offset: io.set.offset + at, ..io.set };
         let buf = BufRange { offset: io.buf.offset + at as u32, len: len as u32, ..io.buf };
         self.want_mend(id, &Io { buf, len, ..Io::new(io.owner, io.op, io.device, io.offset + at, len, self.now) });
-        if self.read_copy(id, io.owner, set, buf) {
+        if self.read_copy(id, io.owner, set, buf) || self.read_by_row(id, io.owner, set, buf) {
             self.note_wrong_edge(id, io, len / BLOCK);
         } else {
             self.read_by_mend(id, io.owner, buf);

@@ -4,6 +4,7 @@
 //! [`Assembly::supply`] and asks again, until there is a pool or a reason why not. Every page and log block is taken
 //! from the first copy that holds it intact.
 
+mod again;
 mod copies;
 mod log;
 
@@ -20,14 +21,15 @@ use super::journal::Lsn;
 use super::pages::{Page, PageSpace};
 use super::record::Record;
 use super::superblock::Superblock;
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, Column};
 use crate::device::DeviceState;
 use crate::pool::Pool;
 use crate::profile::slice;
-use crate::regions::{Region, Regions, UNITS, of_unit};
+use crate::regions::{ROWS, Region, Regions, UNITS, of_unit, row_of_unit};
 use crate::request::IoError;
 use crate::units::{ChunkId, DeviceId, UNIT, Uuid, VolumeId};
 use crate::volume::{Entry, LEAF};
+pub(crate) use again::Replayed;
 use copies::{Held, check_runs};
 use log::{Log, is_mark};
 
@@ -64,6 +66,8 @@ pub struct Opened {
     pub(crate) orphans: Vec<Page>,
     /// Where units were placed that no flush covers: a member that is not there may have lost them with its cache.
     pub(crate) unflushed: Regions,
+    /// What the stripe journal says has to be written once more, oldest first.
+    pub(crate) replayed: Vec<Replayed>,
     /// Members that are not there.
     pub missing: Vec<DeviceId>,
     /// To go on is to give something up for good, in one sentence that says what to do. Members that are there but were
@@ -301,6 +305,7 @@ impl Assembly {
             next_seq: log.next_seq.saturating_add(u64::from(sb.log_blocks)),
             orphans: orphans.into_iter().collect(),
             unflushed,
+            replayed: self.replayed(&pool)?,
             missing,
             gives_up: if apart.is_empty() { self.gap_in(&log, &pool) } else { Some(self.other_side(&apart)) },
             damaged: log.damaged.into_iter().chain(self.bad_pages()).collect(),
@@ -351,9 +356,16 @@ fn take_all(space: &mut PageSpace, mut pages: impl Iterator<Item = Page>) -> Res
 fn behind_everywhere(pool: &Pool) -> Option<String> {
     for (device, region) in pool.stale.iter().flat_map(|(&device, set)| set.iter().map(move |region| (device, region)))
     {
-        let (volume, first) = (pool.volume(region.0)?, region.1 * UNITS);
+        if region.0 == ROWS {
+            if let Some(why) = rows_behind(pool, device, region.1) {
+                return Some(why);
+            }
+            continue;
+        }
+        let Some(volume) = pool.volume(region.0) else { continue };
+        let first = region.1 * UNITS;
         for entry in (first..first + UNITS).map(|unit| volume.map.get(unit)).filter(|entry| entry.written() != 0) {
-            let Some(chunk) = pool.chunk(entry.chunk()) else { continue };
+            let Some(chunk) = pool.chunk(entry.chunk()).filter(|c| c.rows() == 0) else { continue };
             let part = slice(chunk.profile, chunk.columns.len(), u64::from(entry.unit()) * UNIT, UNIT);
             let columns = chunk.columns.get(part.first..part.first + part.copies).unwrap_or_default();
             let is_good = |id| !pool.is_stale(id, region);
@@ -371,6 +383,29 @@ fn behind_everywhere(pool: &Pool) -> Option<String> {
         }
     }
     None
+}
+
+/// The same for rows: fewer strips are good than it takes to make the others.
+fn rows_behind(pool: &Pool, device: DeviceId, region: u64) -> Option<String> {
+    let (id, first) = row_of_unit(region * UNITS);
+    let chunk = pool.chunk(id)?;
+    let is_bad = |c: &&Column| !pool.is_online(c.device) || pool.is_stale(c.device, (ROWS, region));
+    let bad = chunk.columns.iter().filter(is_bad).count();
+    let holds_something = (first..first.saturating_add(UNITS as u32)).any(|row| chunk.is_live(row));
+    if bad <= chunk.profile.facts().parity || !holds_something {
+        return None;
+    }
+    let absent = chunk.columns.iter().filter(|c| !pool.is_online(c.device) && !pool.is_stale(c.device, (ROWS, region)));
+    let names: Vec<String> = absent
+        .filter_map(|c| pool.device(c.device))
+        .map(|d| format!("device {} (last seen at {}, {})", d.id, d.path, d.uuid))
+        .collect();
+    Some(format!(
+        "device {device} missed writes to chunk {id} ({}) that cannot be made up for without {}; connect that and import \
+         again",
+        chunk.profile.name(),
+        names.join(" or ")
+    ))
 }
 
 /// The regions that a record is about: of units that got a place, or more content.

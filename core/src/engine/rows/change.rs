@@ -1,0 +1,266 @@
+//! What is written to a row, and its parity.
+//!
+//! A row that is live is never torn by a crash: new content and new parity are in the journal, on stable media, before any of
+//! them goes in place. Nor does it matter which members are lost at that moment: those that miss the change are noted on
+//! stable media before it goes in place, so none of them is taken for what it was.
+
+use alloc::vec::Vec;
+
+use super::work::{What, part_of};
+use super::{ALL, Engine, Lanes, Part, RowId, Writer};
+use crate::engine::Slip;
+use crate::engine::mend::runs;
+use crate::profile::parity::plan_change;
+use crate::request::{Copy, DeviceOp, IoError, Output, RequestError};
+use crate::units::{BufRange, DeviceId, UNIT};
+
+const WRITE: DeviceOp = DeviceOp::Write { fua: false };
+
+impl Engine {
+    /// Parts of a row are to be written, none over another.
+    pub(super) fn begin_change(&mut self, row: RowId, parts: Vec<Part>) {
+        let parts = self.cut(row, parts);
+        let id = self.start_work(row, What::Change(parts));
+        let is_new = self.is_new(row);
+        let work = &self.rows.works[id];
+        let written = self.written(id);
+        let concerns = |member: usize| is_new || written.get(member).is_none_or(|&lanes| lanes != 0);
+        let passed: Vec<DeviceId> = (0..work.members.len())
+            .filter(|&member| !work.members[member].is_good && concerns(member))
+            .map(|member| work.members[member].column.device)
+            .collect();
+        let before = self.commit.failure_lsn;
+        let spared = passed.into_iter().all(|device| self.miss_row(device, row, IoError::Gone));
+        if !spared || self.commit.is_dead() {
+            return self.fail_work(id);
+        }
+        if !is_new && self.commit.failure_lsn > before {
+            self.rows.works[id].step = super::work::Step::Note;
+            return self.rows.noted.push_back((self.commit.failure_lsn - 1, id));
+        }
+        self.change_noted(id);
+    }
+
+    /// Nothing in the row is of use yet, and no group of the journal could bring anything back.
+    fn is_new(&self, row: RowId) -> bool {
+        let chunk = self.pool.chunk(row.0).expect("a row is in a chunk");
+        !chunk.is_live(row.1) && !self.rows.ring.holds(row)
+    }
+
+    /// The log says more: works that waited for it go on.
+    pub(in crate::engine) fn notes_written(&mut self) {
+        while let Some(&(lsn, id)) = self.rows.noted.front()
+            && lsn < self.journal.written()
+        {
+            self.rows.noted.pop_front();
+            match self.rows.works[id].step {
+                super::work::Step::Journal => self.write_change(id),
+                _ => self.change_noted(id),
+            }
+        }
+    }
+
+    fn change_noted(&mut self, id: u32) {
+        match self.plan_change_of(id) {
+            true => self.read_work(id),
+            false => self.fail_work(id),
+        }
+    }
+
+    /// By data member, the lanes that are written.
+    fn written(&self, id: u32) -> Vec<Lanes> {
+        let work = &self.rows.works[id];
+        let mut written = alloc::vec![0; work.data];
+        if let What::Change(parts) = &work.what {
+            parts.iter().for_each(|part| written[usize::from(part.member)] |= part.lanes);
+        }
+        written
+    }
+
+    pub(super) fn plan_change_of(&mut self, id: u32) -> bool {
+        let written = self.written(id);
+        let work = &self.rows.works[id];
+        let is_wanted = |i: usize| work.members.get(work.data + i).is_some_and(|m| m.is_good);
+        let wanted = [is_wanted(0), is_wanted(1)];
+        self.plan_work(id, |row| plan_change(row, &written, wanted).ok())
+    }
+
+    /// More than one group of the journal holds is done in two, lowest lanes first.
+    fn cut(&mut self, row: RowId, mut parts: Vec<Part>) -> Vec<Part> {
+        let parity = self.pool.chunk(row.0).map_or(0, |c| c.profile.facts().parity as u64);
+        let (mut blocks, mut fits): (u64, Lanes) = (0, 0);
+        for lane in 0..16 {
+            let here = parts.iter().filter(|p| p.lanes >> lane & 1 == 1).count() as u64;
+            if here > 0 && blocks + here + parity > self.rows.ring.entry_max() && fits != 0 {
+                break;
+            }
+            (blocks, fits) = (blocks + if here > 0 { here + parity } else { 0 }, fits | 1 << lane);
+        }
+        if fits == ALL || self.is_new(row) {
+            return parts;
+        }
+        let mut later = Vec::new();
+        for part in &mut parts {
+            let rest = part.lanes & !fits;
+            if rest == 0 {
+                continue;
+            }
+            let first = rest.trailing_zeros() as u8;
+            let skip = u64::from(first - part.first);
+            let left = u64::from(rest.count_ones());
+            later.push(Part { first, lanes: rest, buf: part.buf.map(|buf| part_of(buf, skip, left)), ..*part });
+            part.lanes &= fits;
+        }
+        parts.retain(|part| part.lanes != 0);
+        // What is done in two is waited for twice.
+        let both = later.iter().filter(|l| parts.iter().any(|p| (p.writer, p.member) == (l.writer, l.member)));
+        let both: Vec<Writer> = both.map(|part| part.writer).collect();
+        both.into_iter().for_each(|writer| self.hold_writer(writer));
+        self.rows.lines.entry(row).or_default().parts.extend(later);
+        parts
+    }
+
+    fn hold_writer(&mut self, writer: Writer) {
+        match writer {
+            Writer::Request(id) => self.requests[id].pending += 1,
+            Writer::Move(id) => self.hold_move(id),
+        }
+    }
+
+    /// Everything that new parity is made of is in memory.
+    pub(super) fn make_change(&mut self, id: u32) {
+        if self.slips(Slip::ParityNotMade) {
+            self.rows.works[id].plan.makes.clear();
+        }
+        let makes = self.rows.works[id].plan.makes.clone();
+        for make in &makes {
+            for member in make.to.into_iter().flatten() {
+                self.rows.works[id].members[member].made |= make.lanes;
+            }
+        }
+        for member in 0..self.rows.works[id].members.len() {
+            let made = self.rows.works[id].members[member].made;
+            if made != 0 {
+                let strip = self.strip_for(id, made);
+                self.rows.works[id].members[member].new = Some(strip);
+            }
+        }
+        self.make_strips(id, |engine, member, lane, count| {
+            engine.rows.works[id].members[member].new.expect("just made").range(lane, count)
+        });
+        let work = &self.rows.works[id];
+        let has_parity = work.members[work.data..].iter().any(|m| m.is_good);
+        match has_parity && !self.is_new(work.row) {
+            true => self.journal_change(id),
+            false => self.write_change(id),
+        }
+    }
+
+    /// What changes: member, lanes that follow each other, and where they are in memory; zeros without.
+    pub(super) fn pieces(&self, id: u32) -> Vec<(usize, u64, u64, Option<BufRange>)> {
+        let work = &self.rows.works[id];
+        let What::Change(parts) = &work.what else { return Vec::new() };
+        let data = parts.iter().flat_map(|part| {
+            let (member, first) = (usize::from(part.member), u64::from(part.first));
+            let count = u64::from(part.lanes.count_ones());
+            Some((member, first, count, part.buf.map(|buf| part_of(buf, 0, count))))
+        });
+        let parity = (work.data..work.members.len()).flat_map(|member| {
+            let m = &work.members[member];
+            runs(m.made).map(move |(first, count)| (member, first, count, m.new.map(|s| s.range(first, count))))
+        });
+        data.chain(parity).filter(|&(member, ..)| work.members[member].is_good).collect()
+    }
+
+    /// In place.
+    pub(super) fn write_change(&mut self, id: u32) {
+        let work = &mut self.rows.works[id];
+        (work.step, work.pending) = (super::work::Step::Write, 1);
+        let mut pieces = self.pieces(id);
+        if self.is_new(self.rows.works[id].row) {
+            let work = &self.rows.works[id];
+            for (member, m) in work.members.iter().enumerate().filter(|(_, m)| m.is_good) {
+                let here = pieces.iter().filter(|(other, ..)| *other == member);
+                let taken = here.fold(0, |all, (_, first, count, _)| {
+                    all | crate::volume::block_mask(*first, first + count)
+                });
+                let _ = m;
+                pieces.extend(runs(!taken).map(|(first, count)| (member, first, count, None)));
+            }
+        }
+        for (member, first, count, buf) in pieces {
+            let device = self.rows.works[id].members[member].column.device;
+            if !self.pool.is_online(device) {
+                self.rows.works[id].members[member].failed = Some(IoError::Gone);
+                continue;
+            }
+            let buf = buf.unwrap_or_else(|| part_of(self.zeros(id), 0, count));
+            self.issue_strip(id, member, WRITE, first, buf);
+        }
+        self.count_work_down(id);
+    }
+
+    /// A strip of zeros.
+    pub(super) fn zeros(&mut self, id: u32) -> BufRange {
+        let whole = |buf| BufRange { buf, offset: 0, len: UNIT as u32 };
+        if let Some(buf) = self.rows.works[id].zeros {
+            return whole(buf);
+        }
+        let buf = self.scratch_of(UNIT);
+        self.outputs.push_back(Output::Copy(Copy::Zero(whole(buf))));
+        let work = &mut self.rows.works[id];
+        work.zeros = Some(buf);
+        work.memory += UNIT;
+        self.rows.memory += UNIT;
+        whole(buf)
+    }
+
+    /// A change, or a strip that was made anew, is in place.
+    pub(super) fn work_written(&mut self, id: u32) {
+        let work = &self.rows.works[id];
+        let row = work.row;
+        let written: Vec<(DeviceId, Option<IoError>)> = work
+            .members
+            .iter()
+            .filter(|m| m.is_good || m.new.is_some())
+            .map(|m| {
+                let away = self.was_away(m.column.device, work.roster).then_some(IoError::Gone);
+                (m.column.device, m.failed.or(away))
+            })
+            .collect();
+        self.note_row_unflushed(row);
+        if !matches!(self.rows.works[id].what, What::Change(_)) {
+            return self.end_restore(id, &written);
+        }
+        for (device, error) in written {
+            if let Some(error) = error
+                && !self.miss_row(device, row, error)
+            {
+                self.rows.works[id].error = Some(error);
+            }
+        }
+        if self.rows.works[id].error.is_none()
+            && let Some(chunk) = self.pool.chunk_mut(row.0)
+        {
+            chunk.make_live(row.1);
+        }
+        self.change_in_place(id);
+        self.end_work(id);
+    }
+
+    /// A part of a row is written, or not.
+    pub(super) fn row_written(&mut self, writer: Writer, error: Option<IoError>) {
+        match writer {
+            Writer::Request(id) => {
+                if let Some(error) = error {
+                    self.requests[id].error = Some(match error {
+                        IoError::NoSpace => RequestError::NoSpace,
+                        _ => RequestError::Io,
+                    });
+                }
+                self.count_down(id);
+            }
+            Writer::Move(id) => self.move_row_written(id, error),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What members miss of rows. A member has one strip in each row; that it is not what it should be is remembered like what is
+//! missed of volumes, in regions of 64 rows.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use super::{Engine, RowId};
+use crate::chunk::Column;
+use crate::engine::Slip;
+use crate::regions::{ROWS, Region, UNITS, of_unit, row_of_unit, row_unit};
+use crate::request::IoError;
+use crate::units::{ChunkId, DeviceId, UNIT, VolumeId};
+
+/// The region of a row.
+pub(super) fn region_of((chunk, row): RowId) -> Region {
+    of_unit(ROWS, row_unit(chunk, row))
+}
+
+/// A row as a part of what stands for all rows.
+fn part_of((chunk, row): RowId) -> (u64, u64) {
+    let unit = row_unit(chunk, row);
+    (unit * UNIT, (unit + 1) * UNIT)
+}
+
+impl Engine {
+    /// A member missed something of a row.
+    pub(in crate::engine) fn is_row_stale(&self, device: DeviceId, row: RowId) -> bool {
+        self.pool.is_stale(device, region_of(row)) && !self.slips(Slip::StaleTrusted)
+    }
+
+    /// A member missed what was written to a row. True: that is noted, and no write is answered before the note is durable.
+    /// False: too many others are not what they should be.
+    pub(in crate::engine) fn miss_row(&mut self, device: DeviceId, row: RowId, error: IoError) -> bool {
+        match self.pool.is_stale(device, region_of(row)) {
+            true => {
+                self.set_back(device, ROWS, part_of(row));
+                true
+            }
+            false => self.miss(device, ROWS, part_of(row), error),
+        }
+    }
+
+    /// Content of a unit was not written to a member, or may be gone with its cache.
+    pub(in crate::engine) fn row_at(&self, volume: VolumeId, unit: u64) -> Option<RowId> {
+        let entry = self.entry(volume, unit);
+        let chunk = self.pool.chunk(entry.chunk()).filter(|_| entry.is_mapped())?;
+        chunk.row_of(entry.unit()).map(|(row, _)| (chunk.id, row))
+    }
+
+    /// What was written to a row is covered by no flush.
+    pub(in crate::engine) fn note_row_unflushed(&mut self, row: RowId) {
+        let (start, end) = part_of(row);
+        self.note_unflushed(ROWS, start, end);
+    }
+
+    /// The rows that units of a region are in, by region.
+    pub(in crate::engine) fn rows_under(&self, (volume, region): Region) -> BTreeSet<Region> {
+        let units = region * UNITS..(region + 1) * UNITS;
+        units.filter_map(|unit| self.row_at(volume, unit)).map(region_of).collect()
+    }
+
+    /// The columns of the chunk whose rows a region has.
+    pub(in crate::engine) fn columns_of_rows(&self, region: u64) -> &[Column] {
+        let (chunk, _) = row_of_unit(region * UNITS);
+        self.pool.chunk(chunk).map_or(&[], |c| &c.columns)
+    }
+
+    /// The rows of a region are whole without this member, as far as they hold anything.
+    pub(in crate::engine) fn rows_spare(&self, device: DeviceId, region: u64) -> bool {
+        let (id, _) = row_of_unit(region * UNITS);
+        let Some(chunk) = self.pool.chunk(id) else { return true };
+        let is_lost = |c: &&Column| {
+            c.device == device || !self.pool.is_online(c.device) || self.pool.is_stale(c.device, (ROWS, region))
+        };
+        chunk.columns.iter().filter(is_lost).count() <= chunk.profile.facts().parity
+    }
+
+    /// A row is caught up: strips that members missed something of are made from the others. False when there is nothing to do.
+    pub(in crate::engine) fn catch_up_row(&mut self, unit: u64) -> bool {
+        let (chunk, row) = row_of_unit(unit);
+        let is_missed =
+            |c: &Column| self.pool.is_online(c.device) && self.pool.is_stale(c.device, region_of((chunk, row)));
+        let Some(c) = self.pool.chunk(chunk).filter(|c| c.is_live(row) || self.rows.lines.contains_key(&(chunk, row)))
+        else {
+            return false;
+        };
+        if !c.columns.iter().any(is_missed) || self.slips(Slip::CaughtUpAtOnce) {
+            return false;
+        }
+        self.want_of_row((chunk, row), super::Other::Restore);
+        true
+    }
+
+    /// What an opening found unflushed, of rows: under the regions of volumes.
+    pub(in crate::engine) fn unflushed_rows(&self, regions: impl Iterator<Item = Region>) -> Vec<Region> {
+        let all: BTreeSet<Region> = regions.flat_map(|region| self.rows_under(region)).collect();
+        all.into_iter().collect()
+    }
+
+    /// Something is being done to rows of a chunk.
+    pub(in crate::engine) fn rows_in(&self, chunk: ChunkId) -> bool {
+        self.rows.lines.keys().any(|(at, _)| *at == chunk)
+    }
+}

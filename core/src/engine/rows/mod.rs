@@ -1,0 +1,217 @@
+//! Rows of strips in chunks with parity: what is written to one is written together with its parity, and what a member
+//! cannot give is made from the others.
+//!
+//! ```text
+//!   change   parts that clients write to one row --> gathered --> what is missing for new parity is read, and verified
+//!            row is new:  all of it, zeros where nobody writes, in place                          no strip was of use before
+//!            row is live: what changes and its parity to the journal, forced --> in place         a torn row is written again
+//!   wish     lanes of one member, made from the others, for a read, a mend or a move
+//!   restore  the strips of members that missed something, made from the others and written there
+//! ```
+//!
+//! A row is *live* as long as some unit in it holds content; then every block of it counts in parity, written by a volume
+//! or not. So nothing has to be remembered about rows: the maps say which are live. The first write makes a row live, and
+//! writes all of it.
+//!
+//! One thing at a time is done to a row; what comes meanwhile waits, and is done together. Lanes are the blocks of a
+//! strip, one bit each, in the order of the strip: the same lane of all members is a stripe of its own.
+//!
+//! | file | what |
+//! |---|---|
+//! | `mod.rs` | who wants what of which row; whose turn it is |
+//! | `work.rs` | what is being done to a row; memory; reads, and what checksums say of them |
+//! | `change.rs` | what is written, and its parity |
+//! | `rebuild.rs` | strips made from others: wishes, restores |
+//! | `missed.rs` | what members miss of rows |
+//! | `ring.rs` | the stripe journal: groups on their way |
+//! | `room.rs` | where it is |
+//! | `replay.rs` | what an opening found in it is written again |
+
+mod change;
+mod missed;
+mod rebuild;
+mod replay;
+mod ring;
+mod room;
+mod work;
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use super::Engine;
+use crate::meta::journal::Lsn;
+use crate::profile::parity::Lanes;
+use crate::queue::{CopySet, Owner};
+use crate::slab::Slab;
+use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufRange, ChunkId, STRIP};
+pub(super) use rebuild::Who;
+use rebuild::Wish;
+pub(super) use ring::TOKEN as RING_TOKEN;
+pub(super) use room::is_journal;
+pub(super) use work::TAG;
+use work::Work;
+
+/// A row of a chunk.
+pub(super) type RowId = (ChunkId, u32);
+
+/// All lanes of a strip.
+const ALL: Lanes = Lanes::MAX;
+const _: () = assert!(STRIP == BLOCKS_PER_UNIT * BLOCK && BLOCKS_PER_UNIT == Lanes::BITS as u64);
+
+/// Memory for strips at once; one row may always be under way.
+const MEMORY_MAX: u64 = 64 << 20;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Rows {
+    lines: BTreeMap<RowId, Line>,
+    /// Rows that somebody wants something of and nobody works at, each once.
+    ready: VecDeque<RowId>,
+    works: Slab<Work>,
+    /// Bytes of strips that works may have in memory.
+    memory: u64,
+    /// Works that wait until the log has this record.
+    noted: VecDeque<(Lsn, u32)>,
+    ring: ring::Ring,
+    replay: replay::Replay,
+}
+
+/// What is wanted of a row.
+#[derive(Default)]
+struct Line {
+    parts: Vec<Part>,
+    others: VecDeque<Other>,
+    is_worked_at: bool,
+    is_ready: bool,
+}
+
+/// A part of a strip that is written.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub(super) writer: Writer,
+    /// Data member.
+    member: u8,
+    /// First lane.
+    first: u8,
+    lanes: Lanes,
+    /// Zeros without one.
+    buf: Option<BufRange>,
+}
+
+/// Who writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Writer {
+    Request(u32),
+    Move(u32),
+}
+
+enum Other {
+    Wish(Wish),
+    Restore,
+}
+
+impl Rows {
+    /// Nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.works.len() == 0 && self.lines.is_empty() && self.ring.is_idle() && !self.replay.is_under_way()
+    }
+}
+
+/// Bits of `len` bytes at `offset` of a strip.
+fn lanes(offset: u64, len: u64) -> Lanes {
+    let first = offset % STRIP / BLOCK;
+    crate::volume::block_mask(first, first + len.div_ceil(BLOCK))
+}
+
+impl Engine {
+    /// Whether a chunk has rows.
+    pub(super) fn has_rows(&self, chunk: ChunkId) -> bool {
+        self.pool.chunk(chunk).is_some_and(|c| c.rows() > 0)
+    }
+
+    /// A part of a strip is to be written; [`Engine::row_written`] tells the writer. `offset` is that within the chunk.
+    pub(super) fn write_row(&mut self, writer: Writer, chunk: ChunkId, offset: u64, len: u64, buf: Option<BufRange>) {
+        let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
+        let (row, member) = c.row_of((offset / STRIP) as u32).expect("a chunk with rows");
+        let lanes = lanes(offset, len);
+        let part = Part { writer, member: member as u8, first: lanes.trailing_zeros() as u8, lanes, buf };
+        let line = self.rows.lines.entry((chunk, row)).or_default();
+        line.parts.push(part);
+        self.note_wanted((chunk, row));
+    }
+
+    fn want_of_row(&mut self, row: RowId, other: Other) {
+        self.rows.lines.entry(row).or_default().others.push_back(other);
+        self.note_wanted(row);
+    }
+
+    fn note_wanted(&mut self, row: RowId) {
+        let line = self.rows.lines.entry(row).or_default();
+        if !line.is_worked_at && !core::mem::replace(&mut line.is_ready, true) {
+            self.rows.ready.push_back(row);
+        }
+    }
+
+    /// The batch has ended: rows that somebody wants something of and nobody works at get what they wait for, the journal goes on.
+    /// Says whether there was something to do.
+    pub(super) fn rows_turn(&mut self) -> bool {
+        if self.rows.lines.is_empty() && self.rows.ring.is_idle() {
+            return false;
+        }
+        let mut any = false;
+        for _ in 0..self.rows.ready.len() {
+            if self.rows.memory >= MEMORY_MAX && self.rows.works.len() > 0 {
+                break;
+            }
+            let Some(row) = self.rows.ready.pop_front() else { break };
+            self.work_at(row);
+            any = true;
+        }
+        any | self.drive_ring()
+    }
+
+    /// Takes what waits longest: all parts together, or one other thing.
+    fn work_at(&mut self, row: RowId) {
+        let line = self.rows.lines.get_mut(&row).expect("a row that is ready has a line");
+        (line.is_ready, line.is_worked_at) = (false, true);
+        match line.others.pop_front() {
+            Some(Other::Wish(wish)) => self.begin_wish(row, wish),
+            Some(Other::Restore) => self.begin_restore(row),
+            None => {
+                let parts = core::mem::take(&mut line.parts);
+                self.begin_change(row, parts);
+            }
+        }
+    }
+
+    /// The work at a row is over: what came meanwhile is next.
+    fn leave_row(&mut self, row: RowId) {
+        let line = self.rows.lines.get_mut(&row).expect("it was worked at");
+        line.is_worked_at = false;
+        match line.parts.is_empty() && line.others.is_empty() {
+            true => drop(self.rows.lines.remove(&row)),
+            false => self.note_wanted(row),
+        }
+    }
+
+    /// Which of the piece's copies must not be read: of a strip, whether its member missed something of the row.
+    pub(super) fn barred_strip(&self, set: &CopySet) -> Option<u8> {
+        let c = self.pool.chunk(set.chunk).filter(|c| c.rows() > 0)?;
+        let row = (set.offset / STRIP) as u32;
+        let device = c.columns.get(usize::from(set.first))?.device;
+        Some(u8::from(self.is_row_stale(device, (set.chunk, row))))
+    }
+
+    /// Everything that waits for something of a row or for the journal hears that it will not come.
+    pub(super) fn give_up_rows(&mut self) {
+        for (_, id) in core::mem::take(&mut self.rows.noted) {
+            self.fail_work(id);
+        }
+        self.give_up_ring();
+    }
+}
+
+/// Whether what is done for an owner is for a client, now.
+fn is_urgent(owner: Owner) -> bool {
+    owner.is_interactive()
+}

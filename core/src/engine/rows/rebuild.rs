@@ -1,0 +1,264 @@
+//! Strips that are made from the others of their row: for who wants to know what a member cannot give, and for members that
+//! missed something.
+
+use alloc::vec::Vec;
+
+use super::work::{What, Work};
+use super::{ALL, Engine, Lanes, Other, RowId, is_urgent};
+use crate::engine::mend::runs;
+use crate::profile::parity::plan_read;
+use crate::queue::{CopySet, Io, Owner};
+use crate::regions::{ROWS, row_unit};
+use crate::request::{DeviceOp, IoError, RequestError};
+use crate::units::{BLOCK, BufRange, ChunkId, DeviceId, STRIP};
+
+/// Lanes of a data member that somebody wants made from the others.
+#[derive(Clone, Copy)]
+pub(in crate::engine) struct Wish {
+    pub(super) who: Who,
+    pub(super) member: u8,
+    pub(super) lanes: Lanes,
+    /// Where the first of them goes; the others stand behind it as in the strip.
+    to: BufRange,
+    pub(super) is_urgent: bool,
+}
+
+/// Who wants it.
+#[derive(Clone, Copy)]
+pub(in crate::engine) enum Who {
+    /// A part of a request, which may be compared with its checksums.
+    Read { id: u32, owner: Owner, set: CopySet },
+    /// A mend, as a second copy.
+    Mend { id: u32, is_urgent: bool },
+    /// A unit on its way.
+    Move { id: u32, set: CopySet },
+}
+
+/// Bit of [`CopySet::tried`] for what is made from others, beside that of the strip itself.
+const MADE: u8 = 1 << 1;
+
+impl Engine {
+    /// Wants a part of a chunk made from what else is in its rows; within one strip.
+    pub(in crate::engine) fn wish(&mut self, who: Who, chunk: ChunkId, byte: u64, lanes: Lanes, to: BufRange) {
+        let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
+        let (row, member) = c.row_of((byte / STRIP) as u32).expect("a chunk with rows");
+        let is_urgent = match who {
+            Who::Read { owner, .. } => is_urgent(owner),
+            Who::Mend { is_urgent, .. } => is_urgent,
+            Who::Move { .. } => false,
+        };
+        self.want_of_row((chunk, row), Other::Wish(Wish { who, member: member as u8, lanes, to, is_urgent }));
+    }
+
+    /// A part of a read is made from others, if it is in rows and that was not tried.
+    pub(in crate::engine) fn read_by_row(&mut self, id: u32, owner: Owner, set: CopySet, buf: BufRange) -> bool {
+        let Some(byte) = self.byte_of(&set).filter(|_| set.tried & MADE == 0) else { return false };
+        let set = CopySet { tried: set.tried | MADE, ..set };
+        self.requests[id].pending += 1;
+        self.wish(Who::Read { id, owner, set }, set.chunk, byte, super::lanes(byte, buf.len.into()), buf);
+        true
+    }
+
+    /// The same for a unit on its way.
+    pub(in crate::engine) fn move_by_row(&mut self, id: u32, set: CopySet, buf: BufRange) -> bool {
+        let Some(byte) = self.byte_of(&set).filter(|_| set.tried & MADE == 0) else { return false };
+        let set = CopySet { tried: set.tried | MADE, ..set };
+        self.hold_move(id);
+        self.wish(Who::Move { id, set }, set.chunk, byte, super::lanes(byte, buf.len.into()), buf);
+        true
+    }
+
+    /// Which byte of its chunk a piece of a strip is.
+    fn byte_of(&self, set: &CopySet) -> Option<u64> {
+        let c = self.pool.chunk(set.chunk).filter(|c| c.rows() > 0)?;
+        crate::profile::content_offset(c.profile, c.columns.len(), set.first.into(), set.offset)
+    }
+
+    pub(super) fn begin_wish(&mut self, row: RowId, wish: Wish) {
+        let id = self.start_work(row, What::Wish(wish));
+        match self.plan_wish(id) {
+            true => self.read_work(id),
+            false => self.fail_work(id),
+        }
+    }
+
+    pub(super) fn plan_wish(&mut self, id: u32) -> bool {
+        let work = &self.rows.works[id];
+        let What::Wish(wish) = &work.what else { unreachable!("a wish is planned") };
+        let mut wanted = alloc::vec![0; work.members.len()];
+        wanted[usize::from(wish.member)] = wish.lanes;
+        self.plan_work(id, |row| plan_read(row, &wanted).ok())
+    }
+
+    pub(super) fn grant_wish(&mut self, id: u32) {
+        let What::Wish(wish) = self.rows.works[id].what else { unreachable!("a wish is granted") };
+        let base = u64::from(wish.lanes.trailing_zeros());
+        self.make_strips(id, |_, _, lane, count| super::work::part_of(wish.to, lane - base, count));
+        self.end_work(id);
+    }
+
+    /// A wish came true, or will not: then each lane is tried by itself.
+    pub(super) fn wish_over(&mut self, wish: Wish, fine: bool) {
+        let Wish { who, member, lanes, to, .. } = wish;
+        let count = lanes.count_ones();
+        if !fine && count > 1 && !self.commit.is_dead() {
+            return self.wish_apart(wish);
+        }
+        let _ = member;
+        match who {
+            Who::Mend { id, .. } => self.mend_wish_over(id, lanes, fine),
+            Who::Read { id, owner, set } => self.made_for_read(id, owner, set, to, fine),
+            Who::Move { id, set } => self.made_for_move(id, set, to, fine),
+        }
+    }
+
+    fn wish_apart(&mut self, wish: Wish) {
+        let base = u64::from(wish.lanes.trailing_zeros());
+        let row = self.row_of_wish(&wish);
+        for lane in (0..16).filter(|lane| wish.lanes >> lane & 1 == 1) {
+            let skip = lane - base;
+            let shifted = |set: CopySet| CopySet { offset: set.offset + skip * BLOCK, ..set };
+            let who = match wish.who {
+                Who::Read { id, owner, set } => {
+                    self.requests[id].pending += u32::from(skip > 0);
+                    Who::Read { id, owner, set: shifted(set) }
+                }
+                Who::Move { id, set } => {
+                    if skip > 0 {
+                        self.hold_move(id);
+                    }
+                    Who::Move { id, set: shifted(set) }
+                }
+                Who::Mend { id, is_urgent } => {
+                    self.hold_mend(id, u32::from(skip > 0));
+                    Who::Mend { id, is_urgent }
+                }
+            };
+            let to = super::work::part_of(wish.to, skip, 1);
+            self.want_of_row(row, Other::Wish(Wish { who, lanes: 1 << lane, to, ..wish }));
+        }
+    }
+
+    fn row_of_wish(&self, wish: &Wish) -> RowId {
+        match wish.who {
+            Who::Read { set, .. } | Who::Move { set, .. } => (set.chunk, (set.offset / STRIP) as u32),
+            Who::Mend { id, .. } => self.row_of_mend(id),
+        }
+    }
+
+    fn made_for_read(&mut self, id: u32, owner: Owner, set: CopySet, buf: BufRange, fine: bool) {
+        let volume = self.requests[id].request.volume;
+        let len = u64::from(buf.len);
+        match (fine, self.is_summed(volume)) {
+            (true, true) => {
+                let io = Io::new(owner, DeviceOp::Read, DeviceId(0), set.offset, len, self.now);
+                return self.verify(Io { buf, set, summed: true, ..io });
+            }
+            (true, false) => {}
+            (false, true) => self.read_by_mend(id, owner, buf),
+            (false, false) => self.requests[id].error = Some(RequestError::Io),
+        }
+        self.count_down(id);
+    }
+
+    fn made_for_move(&mut self, id: u32, set: CopySet, buf: BufRange, fine: bool) {
+        match fine {
+            true => {
+                let len = buf.len.into();
+                let io = Io::new(Owner::Move(id), DeviceOp::Read, DeviceId(0), set.offset, len, self.now);
+                self.move_io_done(id, Io { buf, set, ..io }, Ok(()));
+            }
+            false => {
+                self.move_not_compared(id);
+                self.count_move_down(id);
+            }
+        }
+    }
+
+    // ---- members that missed something ----------------------------------------------------------------------------
+
+    pub(super) fn begin_restore(&mut self, row: RowId) {
+        let id = self.start_work(row, What::Restore);
+        match self.plan_restore(id) {
+            true => self.read_work(id),
+            false => self.fail_work(id),
+        }
+    }
+
+    /// Members that are there and missed something of the row.
+    fn heirs(&self, id: u32) -> Vec<usize> {
+        let work = &self.rows.works[id];
+        let is_heir = |&member: &usize| {
+            let m = &work.members[member];
+            !m.is_good && self.pool.is_online(m.column.device) && self.is_row_stale(m.column.device, work.row)
+        };
+        (0..work.members.len()).filter(is_heir).collect()
+    }
+
+    pub(super) fn plan_restore(&mut self, id: u32) -> bool {
+        let mut wanted = alloc::vec![0; self.rows.works[id].members.len()];
+        self.heirs(id).into_iter().for_each(|member| wanted[member] = ALL);
+        self.plan_work(id, |row| plan_read(row, &wanted).ok())
+    }
+
+    pub(super) fn restore_strips(&mut self, id: u32) {
+        let makes = self.rows.works[id].plan.makes.clone();
+        for member in makes.iter().flat_map(|make| make.to).flatten() {
+            if self.rows.works[id].members[member].new.is_none() {
+                let strip = self.strip_for(id, ALL);
+                self.rows.works[id].members[member].new = Some(strip);
+            }
+        }
+        self.make_strips(id, |engine, member, lane, count| {
+            engine.rows.works[id].members[member].new.expect("just made").range(lane, count)
+        });
+        let work = &mut self.rows.works[id];
+        (work.step, work.pending) = (super::work::Step::Write, 1);
+        for make in makes {
+            for member in make.to.into_iter().flatten() {
+                let m = &self.rows.works[id].members[member];
+                let (device, strip) = (m.column.device, m.new.expect("just made"));
+                if !self.pool.is_online(device) {
+                    self.rows.works[id].members[member].failed = Some(IoError::Gone);
+                    continue;
+                }
+                for (first, count) in runs(make.lanes) {
+                    self.issue_strip(id, member, DeviceOp::Write { fua: false }, first, strip.range(first, count));
+                }
+            }
+        }
+        self.count_work_down(id);
+    }
+
+    /// Strips that were made anew are in place, or not.
+    pub(super) fn end_restore(&mut self, id: u32, written: &[(DeviceId, Option<IoError>)]) {
+        let made = |device: &DeviceId| {
+            self.rows.works[id].members.iter().any(|m| m.column.device == *device && m.new.is_some())
+        };
+        let failed = written.iter().find(|(device, error)| error.is_some() && made(device)).copied();
+        if let Some((device, Some(error))) = failed {
+            self.suspect(device, error);
+            self.rows.works[id].error = Some(error);
+        }
+        self.end_work(id);
+    }
+
+    /// A row is caught up, or not; who was there when that began.
+    pub(super) fn restored(&mut self, work: &Work) {
+        let unit = row_unit(work.row.0, work.row.1);
+        let failed = |m: &&super::work::Member| m.failed.is_some() && self.pool.is_online(m.column.device);
+        let by = work.members.iter().find(failed).map(|m| m.column.device);
+        match work.error {
+            None => self.stale_unit_done(ROWS, unit),
+            Some(_) => self.stale_unit_failed(ROWS, unit, by),
+        }
+        // Who came meanwhile has nothing of this.
+        for m in work.members.iter().filter(|_| work.error.is_none()) {
+            let device = m.column.device;
+            if self.is_row_stale(device, work.row) && (self.was_away(device, work.roster) || m.new.is_none()) {
+                self.miss_row(device, work.row, IoError::Gone);
+            }
+        }
+        self.catch_up_ended(ROWS, unit);
+    }
+}

@@ -1,0 +1,94 @@
+//! Where the stripe journal is: the first units of the volume of the pool's own, in chunks of metadata. It is there before
+//! the first chunk with rows.
+
+use super::Engine;
+use crate::ChunkType;
+use crate::control::VolumeClass;
+use crate::engine::sums::SUMS_VOLUME;
+use crate::meta::record::Record;
+use crate::units::{BLOCKS_PER_UNIT, UNIT};
+use crate::volume::{ALL_BLOCKS, Entry, INTERNAL_NAME, VOLUME_MAX};
+
+/// Units of it: the 4,096th part of the members, 1 MiB to 16 MiB.
+const UNITS: core::ops::RangeInclusive<u64> = 16..=256;
+/// Units below are those of no chunk's sums, since no chunk has the number 0.
+pub(in crate::engine) const UNITS_END: u64 = 1024;
+const _: () = assert!(*UNITS.end() <= UNITS_END);
+
+/// Whether a unit of the volume of the pool's own is one of the journal, and no page of checksums.
+pub(in crate::engine) fn is_journal(unit: u64) -> bool {
+    unit < UNITS_END
+}
+
+impl Engine {
+    /// The opening: how large it is.
+    pub(in crate::engine) fn adopt_ring(&mut self) {
+        let is_there = |unit: &u64| self.entry(SUMS_VOLUME, *unit).is_mapped();
+        let units = (0..*UNITS.end()).take_while(is_there).count() as u64;
+        self.rows.ring.blocks = units * BLOCKS_PER_UNIT;
+        // A group that a power cut tore may be on one copy and not on the other.
+        (0..units).for_each(|unit| self.doubt_unit(SUMS_VOLUME, unit));
+    }
+
+    /// Makes it, if there is none; false when there is no room.
+    pub(in crate::engine) fn make_ring(&mut self) -> bool {
+        if self.rows.ring.blocks > 0 {
+            return true;
+        }
+        if self.pool.volume(SUMS_VOLUME).is_none() {
+            let (name, size, class) = (INTERNAL_NAME.into(), VOLUME_MAX, VolumeClass::Metadata);
+            let record = Record::Volume { id: SUMS_VOLUME, name, size, class, checksum: false };
+            self.journal.append(&record);
+            self.pool.apply(record).expect("its number is nobody else's");
+        }
+        let bytes: u64 = self.pool.devices().map(|d| d.size).sum();
+        let units = (bytes / 4096 / UNIT).clamp(*UNITS.start(), *UNITS.end());
+        for unit in 0..units {
+            let is_new = self.pool.volume(SUMS_VOLUME).is_some_and(|v| !v.map.has_leaf(unit));
+            let place = match is_new && !self.has_page_room() {
+                true => None,
+                false => self.find_ring_place(),
+            };
+            let Some((chunk, place)) = place else {
+                (0..unit).for_each(|unit| self.give_up_ring_unit(unit));
+                return false;
+            };
+            self.take_page_room(u64::from(is_new));
+            let entry = Entry::new(chunk, place, ALL_BLOCKS);
+            let record = Record::Map { volume: SUMS_VOLUME, unit, count: 1, entry };
+            let lsn = self.journal.append(&record);
+            self.pool.apply(record).expect("its place was free");
+            if let Some(volume) = self.pool.volume_mut(SUMS_VOLUME) {
+                volume.mapped_units[ChunkType::Metadata as usize] += 1;
+            }
+            self.rows.ring.moved = Some(lsn);
+        }
+        self.rows.ring.blocks = units * BLOCKS_PER_UNIT;
+        true
+    }
+
+    fn find_ring_place(&mut self) -> Option<(crate::units::ChunkId, u32)> {
+        let kind = ChunkType::Metadata;
+        self.take_from_open(kind, true, |c| c.take_any())
+            .or_else(|| {
+                self.open_chunk(kind)?;
+                self.take_from_open(kind, true, |c| c.take_any())
+            })
+            .or_else(|| self.take_from_open(kind, false, |c| c.take_any()))
+    }
+
+    fn give_up_ring_unit(&mut self, unit: u64) {
+        let entry = self.entry(SUMS_VOLUME, unit);
+        self.journal.append(&Record::Map { volume: SUMS_VOLUME, unit, count: 1, entry: Entry::NONE });
+        if let Some(volume) = self.pool.volume_mut(SUMS_VOLUME) {
+            volume.map.set(unit, Entry::NONE);
+        }
+        self.uncount_unit(SUMS_VOLUME, entry);
+        self.retire_units([entry]);
+    }
+
+    /// A unit of it is somewhere else as soon as this record is stable.
+    pub(in crate::engine) fn ring_moved(&mut self, lsn: crate::meta::journal::Lsn) {
+        self.rows.ring.moved = Some(lsn);
+    }
+}

@@ -1,0 +1,431 @@
+//! What is being done to a row: members, memory for their strips, reads, and what checksums say of what was read.
+
+use alloc::vec::Vec;
+
+use super::{ALL, Engine, Lanes, Part, RowId, Wish};
+use crate::ChunkType;
+use crate::chunk::Column;
+use crate::combine::{Addend, Combine};
+use crate::engine::Slip;
+use crate::engine::mend::runs;
+use crate::engine::sums::{Need, locate, memory};
+use crate::profile::parity::{Make, Plan, Row, Source};
+use crate::profile::{column_of, data_stripes};
+use crate::queue::class::Class;
+use crate::queue::{CopySet, Io, Owner};
+use crate::request::{Copy, DeviceOp, IoError, Output, PageWork};
+use crate::units::{BLOCK, BufId, BufRange, STRIP};
+
+/// Bit of questions about strips that were read.
+pub(in crate::engine) const TAG: u64 = 1 << 60;
+
+/// See the module.
+pub(super) struct Work {
+    pub(super) row: RowId,
+    pub(super) what: What,
+    pub(super) step: Step,
+    /// Commands and questions under way, and one more while they are being given out.
+    pub(super) pending: u32,
+    /// Data members.
+    pub(super) data: usize,
+    /// Data, then parity.
+    pub(super) members: Vec<Member>,
+    pub(super) plan: Plan,
+    /// What is read is believed, whatever checksums say: otherwise nothing could be made of it.
+    pub(super) is_trusting: bool,
+    /// Comings and goings of members when it began.
+    pub(super) roster: u64,
+    pub(super) epoch: u64,
+    /// Bytes of strips in memory.
+    pub(super) memory: u64,
+    /// Zeros to write.
+    pub(super) zeros: Option<BufId>,
+    /// The group of the journal that it is in.
+    pub(super) group: Option<u64>,
+    pub(super) error: Option<IoError>,
+}
+
+pub(super) enum What {
+    Change(Vec<Part>),
+    Wish(Wish),
+    Restore,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Waits until the log says who missed it.
+    Note,
+    Read,
+    Verify,
+    /// Waits for its group of the journal.
+    Journal,
+    Write,
+}
+
+/// A member of a row.
+pub(super) struct Member {
+    /// Its strip.
+    pub(super) column: Column,
+    /// It is there and missed nothing.
+    pub(super) is_good: bool,
+    /// Lanes that were asked for, those that could not be read, and those that are not what their checksums say.
+    pub(super) asked: Lanes,
+    pub(super) bad: Lanes,
+    pub(super) doubtful: Lanes,
+    /// What it held, and what it will hold.
+    pub(super) old: Option<Strip>,
+    pub(super) new: Option<Strip>,
+    /// Lanes of `new` that are made.
+    pub(super) made: Lanes,
+    /// A write of it failed.
+    pub(super) failed: Option<IoError>,
+}
+
+/// Memory for lanes of a strip, from the first one on.
+#[derive(Clone, Copy)]
+pub(super) struct Strip {
+    pub(super) buf: BufId,
+    first: u64,
+}
+
+impl Strip {
+    pub(super) fn range(&self, first: u64, count: u64) -> BufRange {
+        let offset = ((first - self.first) * BLOCK) as u32;
+        BufRange { buf: self.buf, offset, len: (count * BLOCK) as u32 }
+    }
+}
+
+impl Member {
+    /// Lanes that can be counted on.
+    fn good(&self, is_trusting: bool) -> Lanes {
+        let doubtful = if is_trusting { 0 } else { self.doubtful };
+        if self.is_good { ALL & !self.bad & !doubtful } else { 0 }
+    }
+}
+
+impl Work {
+    /// What holds `lanes` from this one on, and for how many: the content of a source of new parity; zeros without memory.
+    fn source(&self, from: Source, lane: u64) -> (Option<BufRange>, u64) {
+        match from {
+            Source::Old(member) => {
+                let strip = self.members[member].old.expect("it was read");
+                (Some(strip.range(lane, 1)), u64::MAX)
+            }
+            Source::New(member) => {
+                let What::Change(parts) = &self.what else { unreachable!("nothing new is written") };
+                let part = parts.iter().find(|p| usize::from(p.member) == member && p.lanes >> lane & 1 == 1);
+                let part = part.expect("it is being written");
+                let left = u64::from((part.lanes >> lane).trailing_ones());
+                (part.buf.map(|buf| part_of(buf, lane - u64::from(part.first), 1)), left)
+            }
+        }
+    }
+
+    /// Whether a client waits.
+    fn is_urgent(&self) -> bool {
+        match &self.what {
+            What::Change(parts) => parts.iter().any(|p| matches!(p.writer, super::Writer::Request(_))),
+            What::Wish(wish) => wish.is_urgent,
+            What::Restore => false,
+        }
+    }
+}
+
+/// Blocks of memory, counted from its beginning.
+pub(super) fn part_of(buf: BufRange, first: u64, count: u64) -> BufRange {
+    BufRange { offset: buf.offset + (first * BLOCK) as u32, len: (count * BLOCK) as u32, ..buf }
+}
+
+impl Engine {
+    /// A work of which nothing is known but its row.
+    pub(super) fn start_work(&mut self, row: RowId, what: What) -> u32 {
+        let (chunk, at) = row;
+        let c = self.pool.chunk(chunk).expect("rows are of chunks that exist");
+        let (n, data) = (c.columns.len(), data_stripes(c.profile, c.columns.len()));
+        let member = |member: usize| {
+            let column = c.columns[column_of(c.profile, n, at.into(), member)];
+            let column = Column { offset: column.offset + u64::from(at) * STRIP, ..column };
+            let is_good = self.pool.is_online(column.device) && !self.is_row_stale(column.device, row);
+            Member {
+                column,
+                is_good,
+                asked: 0,
+                bad: 0,
+                doubtful: 0,
+                old: None,
+                new: None,
+                made: 0,
+                failed: None,
+            }
+        };
+        let members = (0..data + c.profile.facts().parity).map(member).collect();
+        let (roster, epoch) = (self.roster, self.space.enter());
+        self.rows.works.insert(Work {
+            row,
+            what,
+            step: Step::Read,
+            pending: 0,
+            data,
+            members,
+            plan: Plan::default(),
+            is_trusting: false,
+            roster,
+            epoch,
+            memory: 0,
+            zeros: None,
+            group: None,
+            error: None,
+        })
+    }
+
+    /// Asks the planner, with what can be counted on by now; false when too much is lost.
+    pub(super) fn plan_work(&mut self, id: u32, ask: impl Fn(&Row<'_>) -> Option<Plan>) -> bool {
+        let work = &self.rows.works[id];
+        let chunk = self.pool.chunk(work.row.0).expect("a row is in a chunk");
+        let counted = if chunk.is_live(work.row.1) { ALL } else { 0 };
+        let counted = alloc::vec![counted; work.data];
+        for is_trusting in [work.is_trusting, true] {
+            let good: Vec<Lanes> = work.members.iter().map(|m| m.good(is_trusting)).collect();
+            let parity = work.members.len() - work.data;
+            if let Some(plan) = ask(&Row { data: work.data, parity, counted: &counted, good: &good }) {
+                let work = &mut self.rows.works[id];
+                (work.plan, work.is_trusting) = (plan, is_trusting);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Memory for these lanes of a strip.
+    pub(super) fn strip_for(&mut self, id: u32, lanes: Lanes) -> Strip {
+        let first = u64::from(lanes.trailing_zeros());
+        let len = (u64::from(Lanes::BITS - lanes.leading_zeros()) - first) * BLOCK;
+        let buf = self.scratch_of(len);
+        self.rows.works[id].memory += len;
+        self.rows.memory += len;
+        Strip { buf, first }
+    }
+
+    /// Reads what the plan asks for and was not read yet.
+    pub(super) fn read_work(&mut self, id: u32) {
+        let work = &mut self.rows.works[id];
+        (work.step, work.pending) = (Step::Read, 1);
+        for (member, lanes) in work.plan.reads.clone() {
+            let m = &self.rows.works[id].members[member];
+            let (new, old) = (lanes & !m.asked, m.old);
+            if new == 0 {
+                continue;
+            }
+            if old.is_none() {
+                // Whatever is asked for later fits, too.
+                let strip = self.strip_for(id, if m.asked | lanes == lanes { lanes } else { ALL });
+                self.rows.works[id].members[member].old = Some(strip);
+            }
+            let strip = self.rows.works[id].members[member].old.expect("just made");
+            let reach = |lanes: Lanes| u64::from(Lanes::BITS - lanes.leading_zeros());
+            let fits = u64::from(new.trailing_zeros()) >= strip.first && reach(new) <= self.reach_of(id, member);
+            let strip = if fits { strip } else { self.widen(id, member) };
+            self.rows.works[id].members[member].asked |= new;
+            for lane in (0..16).filter(|lane| new >> lane & 1 == 1) {
+                self.issue_strip(id, member, DeviceOp::Read, lane, strip.range(lane, 1));
+            }
+        }
+        self.count_work_down(id);
+    }
+
+    /// One lane behind the last that the memory of what a member held has.
+    fn reach_of(&self, id: u32, member: usize) -> u64 {
+        let m = &self.rows.works[id].members[member];
+        if m.asked == 0 { 16 } else { u64::from(Lanes::BITS - m.asked.leading_zeros()) }
+    }
+
+    /// Memory for all of a strip, with what is in it already.
+    fn widen(&mut self, id: u32, member: usize) -> Strip {
+        let asked = self.rows.works[id].members[member].asked;
+        let old = self.rows.works[id].members[member].old.expect("it has some");
+        let new = self.strip_for(id, ALL);
+        for (first, count) in runs(asked) {
+            let (from, to) = (old.range(first, count), new.range(first, count));
+            self.outputs.push_back(Output::Copy(Copy::Move { from, to }));
+        }
+        self.outputs.push_back(Output::Copy(Copy::Drop(old.buf)));
+        self.rows.works[id].members[member].old = Some(new);
+        new
+    }
+
+    /// Lanes of a strip, into or out of memory.
+    pub(super) fn issue_strip(&mut self, id: u32, member: usize, op: DeviceOp, lane: u64, buf: BufRange) {
+        let work = &mut self.rows.works[id];
+        work.pending += 1;
+        let (column, is_urgent) = (work.members[member].column, work.is_urgent());
+        let class = match op {
+            DeviceOp::Read if is_urgent => Class::SyncRead,
+            DeviceOp::Read => Class::AsyncRead,
+            _ if is_urgent => Class::SyncWrite,
+            _ => Class::AsyncWrite,
+        };
+        let set = CopySet { chunk: work.row.0, first: member as u16, copy: 0, tried: 0, offset: lane * BLOCK };
+        let owner = if is_urgent { Owner::Row(id) } else { Owner::RowInBackground(id) };
+        let io = Io::new(owner, op, column.device, column.offset + lane * BLOCK, buf.len.into(), self.now);
+        self.issue(Io { buf, set, kind: ChunkType::Data, class, charged: class, ..io });
+    }
+
+    /// A command about a strip is over.
+    pub(in crate::engine) fn strip_done(&mut self, id: u32, io: &Io, result: Result<(), IoError>) {
+        let member = &mut self.rows.works[id].members[usize::from(io.set.first)];
+        match (io.op, result) {
+            (_, Ok(())) => {}
+            (DeviceOp::Read, Err(_)) => member.bad |= super::lanes(io.set.offset, io.len),
+            (_, Err(error)) => member.failed = Some(error),
+        }
+        self.count_work_down(id);
+    }
+
+    pub(super) fn count_work_down(&mut self, id: u32) {
+        let work = &mut self.rows.works[id];
+        work.pending -= 1;
+        if work.pending > 0 {
+            return;
+        }
+        match work.step {
+            Step::Read => self.verify_work(id),
+            Step::Verify => self.work_verified(id),
+            Step::Write => self.work_written(id),
+            step @ (Step::Note | Step::Journal) => unreachable!("nothing is under way in {step:?}"),
+        }
+    }
+
+    /// What was read of data is compared with its checksums. Blocks without one are believed.
+    fn verify_work(&mut self, id: u32) {
+        let work = &mut self.rows.works[id];
+        (work.step, work.pending) = (Step::Verify, 1);
+        if self.sums.is_on() && !work.is_trusting {
+            let (chunk, row) = work.row;
+            for member in 0..self.rows.works[id].data {
+                let m = &self.rows.works[id].members[member];
+                if m.asked & !m.bad == 0 {
+                    continue;
+                }
+                let unit = u64::from(row) * self.rows.works[id].data as u64 + member as u64;
+                let (index, first) = locate(self.sums.kind(), unit * STRIP);
+                self.rows.works[id].pending += 1;
+                self.with_page(chunk, index, Need::Row { work: id, member: member as u8, first });
+            }
+        }
+        self.count_work_down(id);
+    }
+
+    /// The page with the sums of a strip is in memory.
+    pub(in crate::engine) fn row_page_ready(&mut self, id: u32, member: u8, first: u16, slot: u32) {
+        let m = &self.rows.works[id].members[usize::from(member)];
+        let (lanes, strip) = (m.asked & !m.bad, m.old.expect("it was read"));
+        let (kind, page) = (self.sums.kind(), memory(slot, 0));
+        for (lane, count) in runs(lanes) {
+            self.rows.works[id].pending += 1;
+            let tag = TAG | u64::from(id) << 16 | u64::from(member) << 8 | lane;
+            let (data, first) = (strip.range(lane, count), first + lane as u16);
+            self.outputs.push_back(Output::Page(PageWork::Verify { tag, kind, data, page, first }));
+        }
+        self.count_work_down(id);
+    }
+
+    /// It cannot be had: what was read is believed.
+    pub(in crate::engine) fn row_page_refused(&mut self, id: u32) {
+        self.count_work_down(id);
+    }
+
+    /// The host's answer about a part of a strip.
+    pub(in crate::engine) fn row_verified(&mut self, tag: u64, bad: u16) {
+        let (id, member, lane) = (((tag & !TAG) >> 16) as u32, (tag >> 8 & 0xff) as usize, tag & 0xff);
+        self.rows.works[id].members[member].doubtful |= bad << lane;
+        self.count_work_down(id);
+    }
+
+    /// Everything that was asked for is here, or is not to be had: then something else is asked for.
+    fn work_verified(&mut self, id: u32) {
+        let work = &self.rows.works[id];
+        let lacks = |&(member, lanes): &(usize, Lanes)| {
+            let m = &work.members[member];
+            lanes & !(m.asked & m.good(work.is_trusting)) != 0
+        };
+        if work.plan.reads.iter().any(lacks) {
+            return self.plan_again(id);
+        }
+        match work.what {
+            What::Change(_) => self.make_change(id),
+            What::Wish(_) => self.grant_wish(id),
+            What::Restore => self.restore_strips(id),
+        }
+    }
+
+    fn plan_again(&mut self, id: u32) {
+        let fits = match &self.rows.works[id].what {
+            What::Change(_) => self.plan_change_of(id),
+            What::Wish(_) => self.plan_wish(id),
+            What::Restore => self.plan_restore(id),
+        };
+        match fits {
+            true => self.read_work(id),
+            false => self.fail_work(id),
+        }
+    }
+
+    /// Makes what the plan says, each member's in its own memory or where `to` says.
+    pub(super) fn make_strips(&mut self, id: u32, to: impl Fn(&Engine, usize, u64, u64) -> BufRange) {
+        for Make { to: targets, lanes, addends } in self.rows.works[id].plan.makes.clone() {
+            for (first, count) in runs(lanes) {
+                let (mut lane, end) = (first, first + count);
+                while lane < end {
+                    let work = &self.rows.works[id];
+                    let mut len = end - lane;
+                    for addend in &addends {
+                        len = len.min(work.source(addend.from, lane).1);
+                    }
+                    let with = |addend: &crate::profile::parity::Addend| {
+                        let from = work.source(addend.from, lane).0?;
+                        Some(Addend { from: BufRange { len: (len * BLOCK) as u32, ..from }, times: addend.times })
+                    };
+                    let addends: Vec<Addend> = addends.iter().filter_map(with).collect();
+                    let addends = self.bent(addends);
+                    let to = targets.map(|member| member.map(|member| to(self, member, lane, len)));
+                    self.outputs.push_back(Output::Combine(Combine { to, addends }));
+                    lane += len;
+                }
+            }
+        }
+    }
+
+    /// As they should be, unless something is to go wrong.
+    fn bent(&self, mut addends: Vec<Addend>) -> Vec<Addend> {
+        if self.slips(Slip::WrongFactor)
+            && let Some(last) = addends.last_mut()
+        {
+            last.times[1] ^= u8::from(last.times[1] != 0) << 1;
+        }
+        addends
+    }
+
+    /// Nothing can be made of what is left of the row.
+    pub(super) fn fail_work(&mut self, id: u32) {
+        let error = IoError::Media;
+        self.rows.works[id].error.get_or_insert(error);
+        self.end_work(id);
+    }
+
+    /// Memory goes back, the row is free, and whoever waits hears.
+    pub(super) fn end_work(&mut self, id: u32) {
+        let work = self.rows.works.remove(id);
+        self.rows.memory -= work.memory;
+        self.space.leave(work.epoch);
+        let strips = work.members.iter().flat_map(|m| [m.old, m.new]).flatten().map(|strip| strip.buf);
+        for buf in strips.chain(work.zeros) {
+            self.outputs.push_back(Output::Copy(Copy::Drop(buf)));
+        }
+        self.leave_row(work.row);
+        match &work.what {
+            What::Change(parts) => parts.iter().for_each(|part| self.row_written(part.writer, work.error)),
+            What::Wish(wish) => self.wish_over(*wish, work.error.is_none()),
+            What::Restore => self.restored(&work),
+        }
+    }
+}
