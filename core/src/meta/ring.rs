@@ -4,6 +4,7 @@
 //!   ring     blocks of the first units of the volume of the pool's own, mirrored like metadata
 //!   group    | head, one block | blocks of entry 0 | blocks of entry 1 | ...        one forced write
 //!   entry    row of a chunk; by member the lanes that change, lowest first; crc32c of these blocks
+//!            without a member: what is said of the row before this is void
 //! ```
 //!
 //! Groups follow each other by number; one that finds no room at the end of the ring begins at its front. A group counts

@@ -1,6 +1,6 @@
 //! A scenario from a seed.
 
-use braid_core::Profile;
+use braid_core::{ChunkType, Profile};
 use braid_core::control::{Command, VolumeClass};
 use braid_core::units::{MIB, VolumeId};
 
@@ -67,9 +67,14 @@ pub fn scenario(seed: u64) -> Scenario {
             Member { kind: rng.pick(&KINDS).0.into(), bytes: mib * MIB + rng.below(256) * 4096 }
         })
         .collect();
-    let fits = |p: &Profile| p.carries_data() && p.facts().devs_min as u64 <= n;
+    let fits = |p: &Profile| p.carries(ChunkType::Metadata) && p.facts().devs_min as u64 <= n;
     let profiles: Vec<Profile> = Profile::ALL.into_iter().filter(fits).collect();
     let (data, metadata) = (*rng.pick(&profiles), *rng.pick(&profiles));
+    // Dice of their own: what is drawn else stays as it was without parity.
+    let mut parity = Rng::new(seed ^ 0x9a_717e);
+    let has_rows = |p: &Profile| p.facts().parity > 0 && p.facts().devs_min as u64 <= n;
+    let with_rows: Vec<Profile> = Profile::ALL.into_iter().filter(has_rows).collect();
+    let data = if !with_rows.is_empty() && parity.percent(25) { *parity.pick(&with_rows) } else { data };
     let tolerated = data.facts().tolerated_failures.min(metadata.facts().tolerated_failures) as u64;
     let victims = {
         let mut all: Vec<u32> = (1..=n as u32).collect();
@@ -213,9 +218,11 @@ impl Drawing {
         }
         // No fewer failures than before may be survived: the run counts on them.
         let tolerated = self.tolerated;
-        let keeps = |p: &Profile| p.carries_data() && p.facts().tolerated_failures as u64 >= tolerated;
-        let profiles: Vec<Profile> = Profile::ALL.into_iter().filter(keeps).collect();
-        let profile = |rng: &mut Rng| rng.percent(50).then(|| rng.pick(&profiles).name().to_string());
+        let profile = |rng: &mut Rng, kind: ChunkType| {
+            let keeps = |p: &Profile| p.carries(kind) && p.facts().tolerated_failures as u64 >= tolerated;
+            let profiles: Vec<Profile> = Profile::ALL.into_iter().filter(keeps).collect();
+            rng.percent(50).then(|| rng.pick(&profiles).name().to_string())
+        };
         steps.push(match rng.below(10) {
             0..3 => {
                 let bytes = rng.between(16, 120) * MIB + rng.below(256) * 4096;
@@ -226,7 +233,7 @@ impl Drawing {
             8 | 9 => {
                 Step::Replace { device: rng.between(1, self.n + 1) as u32, by: rng.between(self.n, self.n + 3) as u32 }
             }
-            5 => Step::Balance { data: profile(rng), metadata: profile(rng) },
+            5 => Step::Balance { data: profile(rng, ChunkType::Data), metadata: profile(rng, ChunkType::Metadata) },
             6 => Step::Balance { data: None, metadata: None },
             _ => Step::Job((*rng.pick(&["pause", "resume", "cancel"])).into()),
         });

@@ -1,7 +1,7 @@
 //! What a command must be when it leaves for a disk; see the list in [`world`](super).
 
 use braid_core::ChunkType;
-use braid_core::chunk::Column;
+use braid_core::chunk::{Chunk, Column};
 use braid_core::device::RESERVED;
 use braid_core::meta::superblock::{SLOTS, SUPERBLOCK_SIZE};
 use braid_core::request::{DeviceOp, Dispatch, Segment};
@@ -50,7 +50,9 @@ impl World {
                 hold!(Place, members == 0 && is_there, "{dispatch:?}");
             }
         }
-        hold!(Place, members < 2 || !wants_alone, "{dispatch:?} has one that asked to be alone");
+        // What goes to the journal goes together.
+        let may_join = self.is_of_rows(device, offset, len, Some(ChunkType::Metadata));
+        hold!(Place, members < 2 || !wants_alone || may_join, "{dispatch:?} has one that asked to be alone");
         let watch = &mut self.watches[device.index() - 1];
         (content, Some(watch.send(dispatch, class, members.max(1), gaps)))
     }
@@ -111,9 +113,12 @@ impl World {
     }
 
     /// Heads of the stripe journal are records too, and so is what an opening writes again in rows.
-    fn is_of_rows(&self, device: DeviceId, offset: u64, len: u64) -> bool {
-        let has_rows = self.engine().pool().chunks().any(|chunk| chunk.rows() > 0);
-        has_rows && self.is_within(device, offset, len, false)
+    fn is_of_rows(&self, device: DeviceId, offset: u64, len: u64, kind: Option<ChunkType>) -> bool {
+        let pool = self.engine().pool();
+        let extent = pool.device(device).and_then(|d| d.used.range(..=offset).next_back());
+        let Some((_, used)) = extent.filter(|(start, used)| offset + len <= *start + used.len) else { return false };
+        let is_right = |chunk: &Chunk| kind.is_none_or(|kind| chunk.kind == kind);
+        pool.chunks().any(|chunk| chunk.rows() > 0) && pool.chunk(used.chunk).is_some_and(is_right)
     }
 
     /// Records live in system chunks; below them only superblocks.
@@ -123,7 +128,7 @@ impl World {
             || at >= RESERVED
                 && (self.is_within(device, at, len, true)
                     || self.is_left(device, at, len)
-                    || self.is_of_rows(device, at, len));
+                    || self.is_of_rows(device, at, len, None));
         hold!(Place, is_there, "a record at {at} of device {device}");
     }
 

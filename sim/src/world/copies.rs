@@ -75,18 +75,21 @@ impl World {
     }
 
     /// Blocks of parity that are not what the blocks of their rows come to: chunk, row, member. By brute force, over rows that hold
-    /// something and whose members are all there and up to date.
+    /// something and whose members are there and up to date.
     pub fn wrong_parity(&self) -> Vec<(ChunkId, u32, usize)> {
         let pool = self.engine().pool();
         let mut found = Vec::new();
         for chunk in pool.chunks().filter(|c| c.rows() > 0) {
             let (n, data) = (chunk.columns.len(), data_stripes(chunk.profile, chunk.columns.len()));
-            let is_whole = |row: &u32| {
-                let region = (regions::ROWS, regions::row_unit(chunk.id, *row) / regions::UNITS);
-                chunk.is_live(*row)
-                    && chunk.columns.iter().all(|c| pool.is_online(c.device) && !pool.is_stale(c.device, region))
-            };
-            for row in (0..chunk.rows()).filter(is_whole) {
+            for row in (0..chunk.rows()).filter(|&row| chunk.is_live(row)) {
+                let region = (regions::ROWS, regions::row_unit(chunk.id, row) / regions::UNITS);
+                let is_good = |member: usize| {
+                    let device = chunk.columns[column_of(chunk.profile, n, row.into(), member)].device;
+                    pool.is_online(device) && !pool.is_stale(device, region)
+                };
+                if !(0..data).all(is_good) {
+                    continue;
+                }
                 let strip = |member: usize| {
                     let column = chunk.columns[column_of(chunk.profile, n, row.into(), member)];
                     let mut stamps = vec![0; (STRIP / SECTOR) as usize];
@@ -95,7 +98,7 @@ impl World {
                     stamps
                 };
                 let strips: Vec<Vec<u64>> = (0..data).map(strip).collect();
-                for parity in 0..chunk.profile.facts().parity {
+                for parity in (0..chunk.profile.facts().parity).filter(|parity| is_good(data + parity)) {
                     let factor = |member: usize| if parity == 0 { 1 } else { gf::pow2(member) };
                     let wanted = (0..(STRIP / SECTOR) as usize).map(|i| {
                         strips.iter().enumerate().fold(0, |sum, (m, strip)| sum ^ stamps::times(strip[i], factor(m)))

@@ -14,6 +14,23 @@ use crate::profile::parity::plan_change;
 use crate::request::{Copy, DeviceOp, IoError, Output, RequestError};
 use crate::units::{BufRange, DeviceId, UNIT};
 
+/// Lanes of a member that follow each other, and what goes there.
+pub(super) struct Piece {
+    pub(super) member: usize,
+    pub(super) first: u64,
+    pub(super) count: u64,
+    /// Zeros without one.
+    pub(super) buf: Option<BufRange>,
+    /// Its command is to be its own.
+    no_merge: bool,
+}
+
+impl Piece {
+    pub(super) fn lanes(&self) -> Lanes {
+        crate::volume::block_mask(self.first, self.first + self.count)
+    }
+}
+
 const WRITE: DeviceOp = DeviceOp::Write { fua: false };
 
 impl Engine {
@@ -41,10 +58,9 @@ impl Engine {
         self.change_noted(id);
     }
 
-    /// Nothing in the row is of use yet, and no group of the journal could bring anything back.
-    fn is_new(&self, row: RowId) -> bool {
-        let chunk = self.pool.chunk(row.0).expect("a row is in a chunk");
-        !chunk.is_live(row.1) && !self.rows.ring.holds(row)
+    /// Nothing in the row is of use yet.
+    pub(super) fn is_new(&self, row: RowId) -> bool {
+        !self.pool.chunk(row.0).expect("a row is in a chunk").is_live(row.1)
     }
 
     /// The log says more: works that waited for it go on.
@@ -150,26 +166,30 @@ impl Engine {
         });
         let work = &self.rows.works[id];
         let has_parity = work.members[work.data..].iter().any(|m| m.is_good);
-        match has_parity && !self.is_new(work.row) {
+        let is_journaled = if self.is_new(work.row) { self.rows.ring.holds(work.row) } else { has_parity };
+        match is_journaled {
             true => self.journal_change(id),
             false => self.write_change(id),
         }
     }
 
-    /// What changes: member, lanes that follow each other, and where they are in memory; zeros without.
-    pub(super) fn pieces(&self, id: u32) -> Vec<(usize, u64, u64, Option<BufRange>)> {
+    /// What changes, of members that are to have it.
+    pub(super) fn pieces(&self, id: u32) -> Vec<Piece> {
         let work = &self.rows.works[id];
         let What::Change(parts) = &work.what else { return Vec::new() };
-        let data = parts.iter().flat_map(|part| {
-            let (member, first) = (usize::from(part.member), u64::from(part.first));
+        let data = parts.iter().map(|part| {
             let count = u64::from(part.lanes.count_ones());
-            Some((member, first, count, part.buf.map(|buf| part_of(buf, 0, count))))
+            let (member, first, no_merge) = (usize::from(part.member), part.first.into(), part.no_merge);
+            Piece { member, first, count, buf: part.buf.map(|buf| part_of(buf, 0, count)), no_merge }
         });
         let parity = (work.data..work.members.len()).flat_map(|member| {
             let m = &work.members[member];
-            runs(m.made).map(move |(first, count)| (member, first, count, m.new.map(|s| s.range(first, count))))
+            runs(m.made).map(move |(first, count)| {
+                let buf = m.new.map(|strip| strip.range(first, count));
+                Piece { member, first, count, buf, no_merge: false }
+            })
         });
-        data.chain(parity).filter(|&(member, ..)| work.members[member].is_good).collect()
+        data.chain(parity).filter(|piece| work.members[piece.member].is_good).collect()
     }
 
     /// In place.
@@ -179,23 +199,21 @@ impl Engine {
         let mut pieces = self.pieces(id);
         if self.is_new(self.rows.works[id].row) {
             let work = &self.rows.works[id];
-            for (member, m) in work.members.iter().enumerate().filter(|(_, m)| m.is_good) {
-                let here = pieces.iter().filter(|(other, ..)| *other == member);
-                let taken = here.fold(0, |all, (_, first, count, _)| {
-                    all | crate::volume::block_mask(*first, first + count)
-                });
-                let _ = m;
-                pieces.extend(runs(!taken).map(|(first, count)| (member, first, count, None)));
+            for member in (0..work.members.len()).filter(|&member| work.members[member].is_good) {
+                let here = pieces.iter().filter(|piece| piece.member == member);
+                let taken = here.fold(0, |all, piece| all | piece.lanes());
+                let rest = runs(!taken);
+                pieces.extend(rest.map(|(first, count)| Piece { member, first, count, buf: None, no_merge: false }));
             }
         }
-        for (member, first, count, buf) in pieces {
+        for Piece { member, first, count, buf, no_merge } in pieces {
             let device = self.rows.works[id].members[member].column.device;
             if !self.pool.is_online(device) {
                 self.rows.works[id].members[member].failed = Some(IoError::Gone);
                 continue;
             }
             let buf = buf.unwrap_or_else(|| part_of(self.zeros(id), 0, count));
-            self.issue_strip(id, member, WRITE, first, buf);
+            self.issue_strip(id, member, WRITE, first, buf, no_merge);
         }
         self.count_work_down(id);
     }

@@ -96,6 +96,7 @@ pub(super) struct Part {
     lanes: Lanes,
     /// Zeros without one.
     buf: Option<BufRange>,
+    no_merge: bool,
 }
 
 /// Who writes.
@@ -134,7 +135,8 @@ impl Engine {
         let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
         let (row, member) = c.row_of((offset / STRIP) as u32).expect("a chunk with rows");
         let lanes = lanes(offset, len);
-        let part = Part { writer, member: member as u8, first: lanes.trailing_zeros() as u8, lanes, buf };
+        let no_merge = matches!(writer, Writer::Request(id) if self.requests[id].request.no_merge);
+        let part = Part { writer, member: member as u8, first: lanes.trailing_zeros() as u8, lanes, buf, no_merge };
         let line = self.rows.lines.entry((chunk, row)).or_default();
         line.parts.push(part);
         self.note_wanted((chunk, row));

@@ -223,7 +223,8 @@ impl Engine {
                     continue;
                 }
                 for (first, count) in runs(make.lanes) {
-                    self.issue_strip(id, member, DeviceOp::Write { fua: false }, first, strip.range(first, count));
+                    let op = DeviceOp::Write { fua: false };
+                    self.issue_strip(id, member, op, first, strip.range(first, count), false);
                 }
             }
         }

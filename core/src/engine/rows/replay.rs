@@ -36,8 +36,11 @@ impl Engine {
     pub(in crate::engine) fn replay(&mut self, found: Vec<Replayed>) -> bool {
         // Of a block that is in several groups the last counts.
         let mut blocks: BTreeMap<(RowId, u8, u8), Arc<[u8]>> = BTreeMap::new();
-        for Replayed { chunk, row, member, lane, bytes } in found {
-            blocks.insert(((chunk, row), member, lane), bytes);
+        for Replayed { chunk, row, block } in found {
+            match block {
+                Some((member, lane, bytes)) => drop(blocks.insert(((chunk, row), member, lane), bytes)),
+                None => blocks.retain(|(other, ..), _| *other != (chunk, row)),
+            }
         }
         let is_live = |row: &RowId| self.pool.chunk(row.0).is_some_and(|c| c.is_live(row.1));
         let left: Vec<_> = blocks

@@ -6,14 +6,15 @@
 //! ```
 //!
 //! One group is on its way at a time; what comes meanwhile goes together in the next, so that many small changes share one
-//! forced write. A row that is in a group that could be read back goes through the journal also when it is new: else an
-//! opening would bring back what it was before.
+//! forced write. Before a row that is in a group that could be read back is filled anew, the journal says that all it has of
+//! that row is void: else an opening would bring back what it was before.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::work::Step;
+use super::change::Piece;
 use super::{Engine, Lanes, RowId};
 use crate::ChunkType;
 use crate::chunk::Column;
@@ -165,8 +166,8 @@ impl Engine {
     fn next_works(&self) -> (Vec<u32>, u64) {
         let (mut blocks, mut bytes, mut works) = (1, 0, Vec::new());
         for &id in &self.rows.ring.waiting {
-            let pieces = self.pieces(id);
-            let more = pieces.iter().map(|(_, _, count, _)| count).sum::<u64>();
+            let pieces = self.journaled_pieces(id);
+            let more = pieces.iter().map(|piece| piece.count).sum::<u64>();
             let head = Entry::len(self.rows.works[id].members.len());
             let fits = blocks + more <= self.rows.ring.blocks / 2 && bytes + head <= ENTRIES_MAX;
             if !fits && !works.is_empty() {
@@ -178,22 +179,30 @@ impl Engine {
         (works, blocks)
     }
 
+    /// What is written down of a change: all of it, or nothing, where the row begins anew.
+    fn journaled_pieces(&self, id: u32) -> Vec<Piece> {
+        match self.is_new(self.rows.works[id].row) {
+            true => Vec::new(),
+            false => self.pieces(id),
+        }
+    }
+
     fn begin_group(&mut self, first: u64, blocks: u64, works: Vec<u32>) {
         let (mut entries, mut payload) = (Vec::new(), Vec::new());
         let pending = works.len() as u32;
         let mut questions = Vec::new();
         for (i, &id) in works.iter().enumerate() {
-            let mut pieces = self.pieces(id);
-            pieces.sort_unstable_by_key(|(member, first, ..)| (*member, *first));
+            let mut pieces = self.journaled_pieces(id);
+            pieces.sort_unstable_by_key(|piece| (piece.member, piece.first));
             let mut members: Vec<(u8, Lanes)> = Vec::new();
             let mut data = Vec::new();
-            for (member, first, count, buf) in pieces {
-                let lanes = crate::volume::block_mask(first, first + count);
+            for piece in pieces {
+                let (member, lanes) = (piece.member, piece.lanes());
                 match members.last_mut().filter(|(last, _)| usize::from(*last) == member) {
                     Some((_, all)) => *all |= lanes,
                     None => members.push((member as u8, lanes)),
                 }
-                data.push(buf.unwrap_or_else(|| super::work::part_of(self.zeros(id), 0, count)));
+                data.push(piece.buf.unwrap_or_else(|| super::work::part_of(self.zeros(id), 0, piece.count)));
             }
             payload.extend(data.iter().copied());
             let (chunk, row) = self.rows.works[id].row;
@@ -330,10 +339,15 @@ impl Engine {
                 }
             }
         }
-        let rows: Vec<RowId> = entries.iter().map(|entry| (entry.chunk, entry.row)).collect();
-        rows.iter().for_each(|&row| {
-            ring.rows.insert(row, seq);
-        });
+        let mut rows = Vec::new();
+        for Entry { chunk, row, members, .. } in entries {
+            let row = (chunk, row);
+            rows.push(row);
+            match members.is_empty() {
+                true => ring.rows.remove(&row),
+                false => ring.rows.insert(row, seq),
+            };
+        }
         ring.held.push_back(Held { seq, first, blocks, rows, left: works.len() as u32, flush: u64::MAX });
         (ring.seq, ring.head) = (seq + 1, first + blocks);
         works.iter().for_each(|&id| self.rows.works[id].group = Some(seq));

@@ -227,7 +227,7 @@ impl Engine {
             let strip = if fits { strip } else { self.widen(id, member) };
             self.rows.works[id].members[member].asked |= new;
             for lane in (0..16).filter(|lane| new >> lane & 1 == 1) {
-                self.issue_strip(id, member, DeviceOp::Read, lane, strip.range(lane, 1));
+                self.issue_strip(id, member, DeviceOp::Read, lane, strip.range(lane, 1), false);
             }
         }
         self.count_work_down(id);
@@ -254,7 +254,15 @@ impl Engine {
     }
 
     /// Lanes of a strip, into or out of memory.
-    pub(super) fn issue_strip(&mut self, id: u32, member: usize, op: DeviceOp, lane: u64, buf: BufRange) {
+    pub(super) fn issue_strip(
+        &mut self,
+        id: u32,
+        member: usize,
+        op: DeviceOp,
+        lane: u64,
+        buf: BufRange,
+        no_merge: bool,
+    ) {
         let work = &mut self.rows.works[id];
         work.pending += 1;
         let (column, is_urgent) = (work.members[member].column, work.is_urgent());
@@ -267,7 +275,7 @@ impl Engine {
         let set = CopySet { chunk: work.row.0, first: member as u16, copy: 0, tried: 0, offset: lane * BLOCK };
         let owner = if is_urgent { Owner::Row(id) } else { Owner::RowInBackground(id) };
         let io = Io::new(owner, op, column.device, column.offset + lane * BLOCK, buf.len.into(), self.now);
-        self.issue(Io { buf, set, kind: ChunkType::Data, class, charged: class, ..io });
+        self.issue(Io { buf, set, kind: ChunkType::Data, no_merge, class, charged: class, ..io });
     }
 
     /// A command about a strip is over.

@@ -15,14 +15,13 @@ use crate::volume::INTERNAL;
 /// Most units of the journal: 16 MiB.
 const UNITS_MAX: u64 = 256;
 
-/// A block of a row that goes in place again.
+/// A block of a row that goes in place again, or the word that nothing before this counts of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Replayed {
     pub(crate) chunk: ChunkId,
     pub(crate) row: u32,
-    pub(crate) member: u8,
-    pub(crate) lane: u8,
-    pub(crate) bytes: Arc<[u8]>,
+    /// Member, lane, content.
+    pub(crate) block: Option<(u8, u8, Arc<[u8]>)>,
 }
 
 impl Assembly {
@@ -68,10 +67,12 @@ impl Assembly {
                 };
                 let keep = |a: ring::Again<'_>| {
                     let ring::Again { chunk, row, member, lane, bytes } = a;
-                    Replayed { chunk, row, member, lane, bytes: bytes.into() }
+                    Replayed { chunk, row, block: Some((member, lane, bytes.into())) }
                 };
-                groups.entry(head.seq).or_insert_with(|| blocks.into_iter().map(keep).collect());
                 at += head.blocks() as usize;
+                let void = head.entries.iter().filter(|entry| entry.members.is_empty());
+                let void = void.map(|entry| Replayed { chunk: entry.chunk, row: entry.row, block: None });
+                groups.entry(head.seq).or_insert_with(|| void.chain(blocks.into_iter().map(keep)).collect());
             }
         }
         let mut next = None;
