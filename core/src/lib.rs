@@ -12,6 +12,7 @@ extern crate std;
 
 pub mod allocator;
 pub mod chunk;
+pub mod combine;
 pub mod content;
 pub mod control;
 pub mod device;

@@ -18,6 +18,7 @@
 #[cfg(feature = "fuse")]
 mod calls;
 mod clients;
+mod combine;
 mod disks;
 mod door;
 mod handle;
@@ -205,6 +206,7 @@ impl Pump {
             match self.engine.poll(now) {
                 Output::Issue(dispatch) => self.issue(dispatch),
                 Output::Copy(copy) => self.copy(copy),
+                Output::Combine(work) => self.combine(&work),
                 Output::Compare { tag, a, b } => {
                     let equal = self.buffers.equal(a, b).expect("the engine names buffers that it was given");
                     self.engine.handle(now, Input::Compared { tag, equal });

@@ -13,6 +13,7 @@
 //! memory.
 
 pub mod checker;
+pub(crate) mod combine;
 pub mod cost;
 pub mod crash;
 pub mod device;

@@ -176,7 +176,7 @@ impl Bare {
                 Output::Issue(dispatch) => self.done.push(dispatch.id),
                 Output::Idle { .. } => return told,
                 done @ Output::Done { .. } => told.push(done),
-                Output::Reply(_) | Output::Copy(_) | Output::Event(_) => {}
+                Output::Reply(_) | Output::Copy(_) | Output::Combine(_) | Output::Event(_) => {}
                 // What is read is right.
                 Output::Page(
                     PageWork::Verify { tag, .. } | PageWork::Unsummed { tag, .. } | PageWork::Check { tag, .. },

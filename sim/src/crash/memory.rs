@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use braid_core::combine::Combine;
 use braid_core::request::{Copy, DeviceOp, Dispatch, Input, PageWork, Segment};
 use braid_core::units::{BLOCK, BufId, BufRange};
 use braid_core::{Engine, units::DeviceId};
 
 use super::moment::Moment;
+use crate::combine;
 use crate::disk::{Block, SECTOR, SECTORS};
 use crate::pages::{Pages, is_page};
 
@@ -70,6 +72,17 @@ impl Memory {
                 self.scratch.remove(&buf.0);
             }
         }
+    }
+
+    /// What the engine asks of parity.
+    pub(crate) fn combine(&mut self, work: &Combine) {
+        let made = combine::made(work, |range| self.range(range).to_vec());
+        made.into_iter().for_each(|(to, stamps)| self.range(to).copy_from_slice(&stamps));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn stamps(&mut self, range: BufRange) -> &mut [u64] {
+        self.range(range)
     }
 
     /// What the engine asks of checksums.

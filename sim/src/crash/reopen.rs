@@ -202,6 +202,7 @@ impl Reopener {
                 Output::Issue(dispatch) if dispatch.op == DeviceOp::Read => reads.push(dispatch),
                 Output::Issue(dispatch) => writes.push(dispatch),
                 Output::Copy(copy) => self.memory.copy(copy),
+                Output::Combine(work) => self.memory.combine(&work),
                 Output::Page(work) => {
                     if let Some(answer) = self.memory.page(work) {
                         engine.handle(Instant(0), answer);

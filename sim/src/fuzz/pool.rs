@@ -237,7 +237,7 @@ impl Server {
                 Output::Compare { tag, .. } => self.engine.handle(self.now, Input::Compared { tag, equal: true }),
                 Output::Reply(_) | Output::Done { .. } => self.unanswered -= 1,
                 Output::Page(work) => self.look(work),
-                Output::Copy(_) | Output::Event(_) => {}
+                Output::Copy(_) | Output::Combine(_) | Output::Event(_) => {}
                 Output::Idle { until: Some(until) } if until <= end => {
                     self.now = self.now.max(until);
                     self.engine.handle(self.now, Input::Tick);

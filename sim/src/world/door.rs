@@ -10,6 +10,7 @@ use super::client::Answer;
 use super::life::config_of;
 use super::{World, mix};
 use crate::checker::hold;
+use crate::combine;
 use crate::disk::SECTOR;
 use crate::pages::{self, is_page};
 use crate::sabotage::Sabotage;
@@ -52,6 +53,12 @@ impl World {
             match output {
                 Output::Issue(dispatch) => self.issue(dispatch),
                 Output::Copy(copy) => self.copy(copy),
+                Output::Combine(work) => {
+                    if self.keeps_payload {
+                        let made = combine::made(&work, |range| self.memory(range).to_vec());
+                        made.into_iter().for_each(|(to, stamps)| self.memory(to).copy_from_slice(&stamps));
+                    }
+                }
                 Output::Reply(reply) => {
                     mix(&mut self.hash, reply.tag ^ u64::from(reply.result.is_ok()) << 40);
                     let mut answer = Answer { tag: reply.tag, result: reply.result, hole: reply.hole };
