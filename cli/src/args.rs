@@ -784,6 +784,8 @@ pub(crate) enum BenchWhat {
     Nbd,
     /// A pool with checksums, beside the same without
     Integrity,
+    /// Parity made and rebuilt, and device I/Os of writes, beside Linux md
+    Parity,
     /// Everything
     All,
 }

@@ -6,6 +6,7 @@
 //! | `file.rs` | reads a second of a pool on a file, beside a bare io_uring on the same blocks |
 //! | `nbd.rs` | requests a second over a Unix socket, beside nbdkit and qemu-nbd |
 //! | `integrity.rs` | reads a second with checksums, beside the same pool without |
+//! | `parity.rs` | MB a second of parity made and strips rebuilt; device I/Os a client write, beside Linux md's |
 //! | `load.rs` | the NBD load generator |
 //! | `pool.rs` | a pool to measure; `serve` runs one as a process of its own |
 //!
@@ -17,6 +18,7 @@ mod file;
 mod integrity;
 mod load;
 mod nbd;
+mod parity;
 mod pool;
 
 use crate::args::{BenchArgs, BenchWhat, ServeArgs};
@@ -66,6 +68,18 @@ impl Row {
         }
     }
 
+    /// A rate in MB/s that should be at least `target`.
+    fn throughput(case: impl Into<String>, ours: f64, target: f64) -> Row {
+        let peer = format!("at least {} MB/s", number(target));
+        Row { unit: "MB/s", theirs: None, ..Row::rate(case, &peer, ours, target, 1.0) }
+    }
+
+    /// How often something is done beside how often a peer does it.
+    fn count(case: impl Into<String>, peer: &str, ours: f64, theirs: f64) -> Row {
+        let ratio = theirs / ours.max(1e-9);
+        Row { unit: "I/O", ratio, met: ratio >= 1.0, ..Row::rate(case, peer, ours, theirs, 1.0) }
+    }
+
     /// A cost that should be at most `target` nanoseconds.
     fn cost(case: impl Into<String>, ours: f64, target: f64) -> Row {
         let (case, peer, ratio) = (case.into(), format!("at most {target} ns"), target / ours.max(1e-9));
@@ -110,6 +124,9 @@ pub(crate) fn bench(args: &BenchArgs, json: bool) -> Outcome {
     if all || args.what == BenchWhat::Integrity {
         rows.extend(integrity::run(args.quick, &args.dir)?);
     }
+    if all || args.what == BenchWhat::Parity {
+        rows.extend(parity::run(args.quick)?);
+    }
     if json {
         commands::print(&format!("{}\n", serde_json::json!({"schema": "bench", "version": 1, "data": rows})));
     } else {
@@ -129,13 +146,14 @@ fn table(rows: &[Row]) -> String {
          |---|---:|---|---:|---:|---:|---|---:|---:|\n",
     );
     for r in rows {
-        let theirs = r.theirs.map_or(String::new(), number);
+        let shown = |value: f64| if r.unit == "I/O" { format!("{value:.2}") } else { number(value) };
+        let theirs = r.theirs.map_or(String::new(), shown);
         let both = |pair: Option<(f64, f64)>| {
             pair.map_or(String::new(), |(a, b)| format!("{} ns, {} ns", number(a), number(b)))
         };
         let (cpu, trip) = (both(r.cpu_ns), both(r.round_trip_ns));
-        let (ours, met) = (number(r.ours), if r.met { "yes" } else { "NO" });
-        let unit = if r.unit == "ns" { " ns" } else { "" };
+        let (ours, met) = (shown(r.ours), if r.met { "yes" } else { "NO" });
+        let unit = if r.unit == "op/s" { String::new() } else { format!(" {}", r.unit) };
         let _ = writeln!(
             out,
             "| {} | {ours}{unit} | {} | {theirs} | {:.2} | {:.2} | {met} | {cpu} | {trip} |",

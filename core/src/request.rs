@@ -5,6 +5,7 @@
 //!   world  --------->  handle(now, ..)  ---------->  world
 //!            Submit      the engine         Issue  a command for one device
 //!            Complete                       Copy   bytes to move or to clear in memory
+//!                                           Combine  sums of bytes in memory
 //!            Control                        Reply  a request is answered
 //!            Tick                           Done   a control command is answered
 //!                                           Event  something an operator may want to know
@@ -15,6 +16,7 @@
 //! *batch*: neighbours among them merge into one device command. A caller that drains after each input gets no
 //! merging and no other difference.
 
+use crate::combine::Combine;
 use crate::sums::{Checksum, PageName};
 use crate::units::{BufId, BufRange, ClientId, DeviceId, Instant, IoId, VolumeId};
 
@@ -131,6 +133,9 @@ pub enum Output {
     Issue(Dispatch),
     /// Bytes to move or to clear in memory, at once and before the next output is carried out; no answer.
     Copy(Copy),
+    /// Sums of bytes in memory: parity, and what it makes up for. At once and before the next output is carried out; no
+    /// answer.
+    Combine(Combine),
     /// Are these bytes in memory the same? Both ranges have one length. Answered at once, and exactly once, by
     /// [`Input::Compared`].
     Compare {
@@ -141,8 +146,6 @@ pub enum Output {
         /// The other.
         b: BufRange,
     },
-    /// Sums of memory to make, for parity.
-    Combine(crate::combine::Combine),
     /// What is the crc32c of these bytes in memory, one range after the other? Answered at once, and exactly once, by
     /// [`Input::Digested`].
     Digest {

@@ -8,6 +8,13 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
+/// CRC-32C of pieces of memory, one after the other.
+pub fn crc32c_of<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> u32 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    pieces.into_iter().for_each(|bytes| digest.update(bytes));
+    digest.finalize() as u32
+}
+
 /// The sum of a block, as it is kept.
 pub fn of_block(kind: Checksum, block: &[u8]) -> u64 {
     let sum = match kind {

@@ -12,5 +12,6 @@ pub mod fuzz;
 pub mod limits;
 pub mod loopdev;
 pub mod nbd;
+pub mod parity;
 pub mod pump;
 pub mod reactor;

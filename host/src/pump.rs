@@ -18,6 +18,7 @@
 #[cfg(feature = "fuse")]
 mod calls;
 mod clients;
+mod combine;
 mod disks;
 mod door;
 mod handle;
@@ -205,6 +206,11 @@ impl Pump {
             match self.engine.poll(now) {
                 Output::Issue(dispatch) => self.issue(dispatch),
                 Output::Copy(copy) => self.copy(copy),
+                Output::Combine(work) => self.combine(&work),
+                Output::Digest { tag, data } => {
+                    let crc = combine::digest(&self.buffers, &data);
+                    self.engine.handle(now, Input::Digested { tag, crc });
+                }
                 Output::Compare { tag, a, b } => {
                     let equal = self.buffers.equal(a, b).expect("the engine names buffers that it was given");
                     self.engine.handle(now, Input::Compared { tag, equal });

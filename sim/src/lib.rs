@@ -13,6 +13,7 @@
 //! memory.
 
 pub mod checker;
+pub(crate) mod combine;
 pub mod cost;
 pub mod crash;
 pub mod device;
@@ -26,7 +27,6 @@ pub(crate) mod pages;
 pub mod rng;
 pub mod sabotage;
 pub mod scale;
-mod stamps;
 pub mod swarm;
 pub mod table;
 #[path = "../tables/mod.rs"]

@@ -136,12 +136,6 @@ impl Profile {
         self.facts().parity == 0 || kind == crate::ChunkType::Data
     }
 
-    /// Whether volumes can live on it. Parity profiles are known to the allocator only: without a log of their
-    /// stripes in flight, a crash could cost data that nobody was writing.
-    pub fn carries_data(self) -> bool {
-        self.facts().parity == 0
-    }
-
     /// The profile of the pool's own records when metadata has this one: never striped, so that any one column
     /// is a whole copy, and never less redundant.
     pub fn system(self) -> Profile {
@@ -219,8 +213,9 @@ raid6,1,1,0,3,3,2,1,1,2";
     }
 
     #[test]
-    fn only_parity_carries_no_data() {
-        let refused: Vec<_> = Profile::ALL.into_iter().filter(|p| !p.carries_data()).collect();
-        assert_eq!(refused, [Profile::Raid5, Profile::Raid6]);
+    fn all_carry_data_and_parity_no_metadata() {
+        let refuse = |kind| -> Vec<Profile> { Profile::ALL.into_iter().filter(|p| !p.carries(kind)).collect() };
+        assert_eq!(refuse(crate::ChunkType::Data), []);
+        assert_eq!(refuse(crate::ChunkType::Metadata), [Profile::Raid5, Profile::Raid6]);
     }
 }

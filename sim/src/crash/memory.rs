@@ -8,9 +8,9 @@ use braid_core::units::{BLOCK, BufId, BufRange};
 use braid_core::{Engine, units::DeviceId};
 
 use super::moment::Moment;
+use crate::combine;
 use crate::disk::{Block, SECTOR, SECTORS};
 use crate::pages::{Pages, is_page};
-use crate::stamps;
 
 /// Stamps of the sectors of a block.
 pub(crate) type Stamps = [u64; SECTORS];
@@ -74,23 +74,27 @@ impl Memory {
         }
     }
 
+    /// What the engine asks of parity.
+    pub(crate) fn combine(&mut self, work: &Combine) {
+        let made = combine::made(work, |range| self.range(range).to_vec());
+        made.into_iter().for_each(|(to, stamps)| self.range(to).copy_from_slice(&stamps));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn stamps(&mut self, range: BufRange) -> &mut [u64] {
+        self.range(range)
+    }
+
     /// What the engine asks of checksums.
     pub(crate) fn page(&mut self, work: PageWork) -> Option<Input> {
         let Memory { pages, reads, scratch, .. } = self;
         pages.work(work, |range| part(reads, scratch, range).to_vec())
     }
 
-    /// What the engine asks of parity.
-    pub(crate) fn combine(&mut self, what: &Combine) {
-        for (to, sum) in stamps::combine(what, |range| self.range(range).to_vec()) {
-            self.range(to).copy_from_slice(&sum);
-        }
-    }
-
     /// The checksum of what is in memory.
     pub(crate) fn digest(&mut self, data: Vec<BufRange>) -> u32 {
         let whole: Vec<u64> = data.into_iter().flat_map(|range| self.range(range).to_vec()).collect();
-        stamps::digest(&whole)
+        combine::digest(&whole)
     }
 
     /// Whether two ranges hold the same.

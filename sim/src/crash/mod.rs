@@ -28,7 +28,7 @@
 //! come back later than the pool is opened; order of time, as commands held back for a point take none.
 
 mod life;
-mod memory;
+pub(crate) mod memory;
 mod mistake;
 mod moment;
 mod promise;

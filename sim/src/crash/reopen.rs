@@ -202,12 +202,12 @@ impl Reopener {
                 Output::Issue(dispatch) if dispatch.op == DeviceOp::Read => reads.push(dispatch),
                 Output::Issue(dispatch) => writes.push(dispatch),
                 Output::Copy(copy) => self.memory.copy(copy),
+                Output::Combine(work) => self.memory.combine(&work),
                 Output::Page(work) => {
                     if let Some(answer) = self.memory.page(work) {
                         engine.handle(Instant(0), answer);
                     }
                 }
-                Output::Combine(what) => self.memory.combine(&what),
                 Output::Digest { tag, data } => {
                     let crc = self.memory.digest(data);
                     engine.handle(Instant(0), Input::Digested { tag, crc });

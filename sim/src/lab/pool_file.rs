@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_core::Profile;
+use braid_core::{ChunkType, Profile};
 use serde::Deserialize;
 
 use super::setup::{Member, Setup};
@@ -94,8 +94,10 @@ impl PoolFile {
 
     /// The setup it stands for, without volumes.
     pub fn setup(&self) -> Result<Setup, String> {
-        let data = profile(&self.data)?;
-        let metadata = self.metadata.as_deref().map_or(Ok(data), profile)?;
+        let data = profile(&self.data, ChunkType::Data)?;
+        // Of a profile that metadata cannot have, the one that survives as much.
+        let otherwise = if data.carries(ChunkType::Metadata) { data } else { data.system() };
+        let metadata = self.metadata.as_deref().map_or(Ok(otherwise), |word| profile(word, ChunkType::Metadata))?;
         let members: Vec<Member> =
             self.one_by_one()?.devices.iter().map(DeviceEntry::member).collect::<Result<_, _>>()?;
         if members.is_empty() {
@@ -133,14 +135,15 @@ fn words(settings: &BTreeMap<String, String>) -> Vec<(String, String)> {
     settings.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// A profile that can hold volumes.
-pub(super) fn profile(word: &str) -> Result<Profile, String> {
+/// A profile that content of this type can be on.
+pub(super) fn profile(word: &str, kind: ChunkType) -> Result<Profile, String> {
     let known = || {
-        let carries = Profile::ALL.into_iter().filter(|profile| profile.carries_data());
+        let carries = Profile::ALL.into_iter().filter(|profile| profile.carries(kind));
         carries.map(Profile::name).collect::<Vec<_>>().join(", ")
     };
-    let found = Profile::parse(word).filter(|profile| profile.carries_data());
-    found.ok_or_else(|| format!("no profile {word:?} carries data; there are {}", known()))
+    let found = Profile::parse(word).filter(|profile| profile.carries(kind));
+    let what = if kind == ChunkType::Data { "data" } else { "metadata" };
+    found.ok_or_else(|| format!("no profile {word:?} carries {what}; there are {}", known()))
 }
 
 /// Bytes: `4T` and `4TiB` are 1024^4, `4TB` is 1000^4, `1.5T` is rounded down to a byte, as everywhere in braid.

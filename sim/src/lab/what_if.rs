@@ -13,7 +13,7 @@
 //!
 //! What a variant costs in money, work and safety is not weighed: only that it survives fewer failures is said.
 
-use braid_core::Profile;
+use braid_core::{ChunkType, Profile};
 
 use super::job::Job;
 use super::outcome::{Outcome, Stop};
@@ -63,8 +63,8 @@ impl Change {
         }
         let (name, value) = word.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
         Ok(match name {
-            "profile" | "data" => Change::Data(pool_file::profile(value)?),
-            "metadata" => Change::Metadata(pool_file::profile(value)?),
+            "profile" | "data" => Change::Data(pool_file::profile(value, ChunkType::Data)?),
+            "metadata" => Change::Metadata(pool_file::profile(value, ChunkType::Metadata)?),
             _ => Change::Set(name.into(), value.into()),
         })
     }

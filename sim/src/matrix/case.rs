@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use braid_core::Profile;
+use braid_core::{ChunkType, Profile};
 
 use super::phase::Phase;
 
@@ -82,7 +82,7 @@ pub enum Faults {
 
 /// Profiles that carry data.
 pub fn profiles() -> impl Iterator<Item = Profile> {
-    Profile::ALL.into_iter().filter(|profile| profile.carries_data())
+    Profile::ALL.into_iter().filter(|profile| profile.carries(ChunkType::Metadata))
 }
 
 /// Members of a pool of this profile: as few as it needs, and two where records need that.

@@ -14,7 +14,7 @@ use braid_core::volume::{Extent, Volume};
 use super::World;
 use crate::checker::Checker;
 use crate::disk::SECTOR;
-use crate::stamps;
+use crate::combine;
 
 impl World {
     /// The chunks of a type, and the devices each stands on.
@@ -101,9 +101,9 @@ impl World {
                 for parity in (0..chunk.profile.facts().parity).filter(|parity| is_good(data + parity)) {
                     let factor = |member: usize| if parity == 0 { 1 } else { gf::pow2(member) };
                     let wanted = (0..(STRIP / SECTOR) as usize).map(|i| {
-                        strips.iter().enumerate().fold(0, |sum, (m, strip)| sum ^ stamps::times(strip[i], factor(m)))
+                        strips.iter().enumerate().fold(0, |sum, (m, strip)| sum ^ combine::counted(strip[i], factor(m)))
                     });
-                    if !wanted.eq(strip(data + parity)) {
+                    if !wanted.eq(strip(data + parity).into_iter().map(|stamp| combine::counted(stamp, 1))) {
                         found.push((chunk.id, row, data + parity));
                     }
                 }

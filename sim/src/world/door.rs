@@ -10,9 +10,9 @@ use super::client::Answer;
 use super::life::config_of;
 use super::{World, mix};
 use crate::checker::hold;
+use crate::combine;
 use crate::disk::SECTOR;
 use crate::pages::{self, is_page};
-use crate::stamps;
 use crate::sabotage::Sabotage;
 
 impl World {
@@ -54,6 +54,12 @@ impl World {
             match output {
                 Output::Issue(dispatch) => self.issue(dispatch),
                 Output::Copy(copy) => self.copy(copy),
+                Output::Combine(work) => {
+                    if self.keeps_payload {
+                        let made = combine::made(&work, |range| self.memory(range).to_vec());
+                        made.into_iter().for_each(|(to, stamps)| self.memory(to).copy_from_slice(&stamps));
+                    }
+                }
                 Output::Reply(reply) => {
                     mix(&mut self.hash, reply.tag ^ u64::from(reply.result.is_ok()) << 40);
                     let mut answer = Answer { tag: reply.tag, result: reply.result, hole: reply.hole };
@@ -90,19 +96,13 @@ impl World {
                     let equal = !self.keeps_payload || (self.memory(a).to_vec() == self.memory(b)) != turned;
                     self.input(Input::Compared { tag, equal });
                 }
-                Output::Combine(_) if !self.keeps_payload => {}
-                Output::Combine(what) => {
-                    for (to, sum) in stamps::combine(&what, |range| self.memory(range).to_vec()) {
-                        self.memory(to).copy_from_slice(&sum);
-                    }
-                }
                 Output::Digest { tag, data } => {
                     let mut stamps = Vec::new();
                     let data = if self.keeps_payload { data } else { Vec::new() };
                     for range in data {
                         stamps.extend_from_slice(self.memory(range));
                     }
-                    let crc = stamps::digest(&stamps);
+                    let crc = combine::digest(&stamps);
                     self.input(Input::Digested { tag, crc });
                 }
                 Output::Event(event) => {

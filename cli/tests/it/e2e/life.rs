@@ -5,13 +5,24 @@ use crate::real::{Real, shell};
 use crate::tools::{Need, have, sh};
 
 #[test]
-fn parity_profiles_place_chunks_and_say_what_is_missing() {
+fn parity_carries_data_and_metadata_survives_as_much() {
+    let real = Real::start();
+    let disks: Vec<String> = (0..4).map(|i| real.disk(&format!("d{i}"), GIB)).collect();
+    real.ok(&format!("create tank -d raid6 {}", disks.join(" ")));
+    assert_eq!(real.ok("list -H -o name,data,meta"), "tank\traid6\traid1c3");
+    real.ok("volume create tank/v 256M");
+    real.ok("export tank");
+    let less = real.ok(&format!("create -n less -d raid6 -m raid1 {}", disks.join(" ")));
+    assert!(less.contains("survives the fewer; use -m raid1c3"), "{less}");
+}
+
+#[test]
+fn metadata_on_parity_is_placed_and_no_volume_is_made() {
     let real = Real::start();
     let disks: Vec<String> = (0..3).map(|i| real.disk(&format!("d{i}"), GIB)).collect();
-    let made = real.ok(&format!("create tank -d raid5 -m raid1 {}", disks.join(" ")));
-    assert!(made.contains("parity I/O is not there"), "{made}");
-    assert_eq!(real.ok("list -H -o name,data,meta"), "tank\traid5\traid1");
-    real.refuses("volume create tank/v 1G", 2, &["raid5", "parity I/O is not there"]);
+    let made = real.ok(&format!("create tank -d raid5 -m raid5 {}", disks.join(" ")));
+    assert!(made.contains("needs metadata that is mirrored; use -m raid1"), "{made}");
+    real.refuses("volume create tank/v 1G", 2, &["raid5", "cannot carry metadata"]);
     assert_eq!(real.ok("volume list -H"), "");
 }
 

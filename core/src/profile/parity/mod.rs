@@ -10,7 +10,7 @@
 //! ```
 //!
 //! All of these are one thing: a sum over what is read and what is written, with a factor for each. A way to plan is a
-//! choice of members not to read; two equations, P and Q, then either make up for them or don't ([`solve`]). Blocks
+//! choice of members not to read; two equations, P and Q, then either make up for them or don't (`solve.rs`). Blocks
 //! with the same pattern are planned together: a strip is 16 *lanes* of one block each, and nothing crosses lanes.
 //!
 //! Members of a row are those of [`column_of`](super::column_of): data 0.., then P, then Q. Content that nobody wrote

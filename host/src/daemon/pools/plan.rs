@@ -6,7 +6,7 @@ use braid_core::allocator::{Hint, Mode};
 use braid_core::meta::format::{self, NewPool};
 use braid_core::sums::Checksum;
 use braid_core::units::Uuid;
-use braid_core::{DeviceClass, Profile, Tiers};
+use braid_core::{ChunkType, DeviceClass, Profile, Tiers};
 
 use super::Claimed;
 use crate::control::api::*;
@@ -28,11 +28,26 @@ pub(super) fn new_pool(request: &CreatePool, claimed: &[Claimed]) -> Result<(New
     };
     let [usual_data, usual_metadata] = Profile::usual(count);
     let data = profile("data", &request.data, usual_data)?;
-    let metadata = profile("metadata", &request.metadata, usual_metadata)?;
-    for p in [data, metadata].iter().filter(|p| !p.carries_data()) {
+    // Parity without metadata that survives as much would be for nothing.
+    let otherwise = if data.carries(ChunkType::Metadata) { usual_metadata } else { data.system() };
+    let metadata = profile("metadata", &request.metadata, otherwise)?;
+    if !metadata.carries(ChunkType::Metadata) {
         notes.push(format!(
-            "profile {}: chunks are placed, volumes cannot be made yet; parity I/O is not there",
-            p.name()
+            "profile {}: metadata is placed, volumes cannot be made, as the journal of rows needs metadata that is \
+             mirrored; use -m {}",
+            metadata.name(),
+            metadata.system().name()
+        ));
+    }
+    let survives = |p: Profile| p.facts().tolerated_failures;
+    if data.facts().parity > 0 && survives(metadata) < survives(data) {
+        notes.push(format!(
+            "data on {} survives {} failures and metadata on {} survives {}: the pool survives the fewer; use -m {}",
+            data.name(),
+            survives(data),
+            metadata.name(),
+            survives(metadata),
+            data.system().name()
         ));
     }
 
