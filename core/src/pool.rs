@@ -24,7 +24,7 @@ use crate::properties::Properties;
 use crate::regions::{ROWS, Region, Regions, of_rows};
 use crate::report::VolumeCounters;
 use crate::scrub::{Scrub, State};
-use crate::sparse::Sparse;
+use crate::sparse::{CHUNK_ROW, Sparse};
 use crate::units::{ChunkId, DeviceId, UNIT, Uuid, VolumeId};
 use crate::volume::{Entry, LEAF, Map, Volume};
 use totals::Totals;
@@ -51,7 +51,7 @@ pub struct Pool {
     /// Where the next chunk of each type would go, as far as it is known.
     next_places: [Option<allocator::Index>; 3],
     totals: Totals,
-    chunks: Sparse<Chunk>,
+    chunks: Sparse<Chunk, CHUNK_ROW>,
     volumes: Sparse<Volume>,
     pub(crate) next_chunk: u32,
     pub(crate) next_volume: u32,

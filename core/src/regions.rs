@@ -80,8 +80,7 @@ impl Regions {
     /// All, in order.
     pub fn iter(&self) -> impl Iterator<Item = Region> {
         let bits = |((volume, word), bits): ((VolumeId, u32), u64)| {
-            let set = (0..64).filter(move |bit| bits >> bit & 1 == 1);
-            set.map(move |bit| (volume, u64::from(word) * 64 + bit))
+            bits_of(bits).map(move |bit| (volume, u64::from(word) * 64 + bit))
         };
         self.words().flat_map(bits)
     }
@@ -192,11 +191,20 @@ impl Units {
         self.words.values_mut().for_each(|bits| *bits = u64::MAX);
     }
 
+    /// Those of a region, one bit each.
+    pub(crate) fn bits(&self, region: Region) -> u64 {
+        self.words.get(&region).copied().unwrap_or(0)
+    }
+
     /// Takes one out; true when it was the last of its region.
     pub(crate) fn remove(&mut self, volume: VolumeId, unit: u64) -> bool {
-        let region = of_unit(volume, unit);
+        self.remove_bits(of_unit(volume, unit), 1 << (unit % UNITS))
+    }
+
+    /// Takes some of a region out; true when the last ones were among them.
+    pub(crate) fn remove_bits(&mut self, region: Region, gone: u64) -> bool {
         let Some(bits) = self.words.get_mut(&region) else { return false };
-        *bits &= !(1 << (unit % UNITS));
+        *bits &= !gone;
         let is_last = *bits == 0;
         if is_last {
             self.words.remove(&region);
@@ -216,12 +224,22 @@ impl Units {
 
     /// The first that is none of these.
     pub(crate) fn first_besides(&self, active: &BTreeSet<(VolumeId, u64)>) -> Option<(VolumeId, u64)> {
-        let mut units = self.words.iter().flat_map(|(&(volume, region), &bits)| {
-            let set = (0..UNITS).filter(move |bit| bits >> bit & 1 == 1);
-            set.map(move |bit| (volume, region * UNITS + bit))
-        });
+        let mut units = self
+            .words
+            .iter()
+            .flat_map(|(&(volume, region), &bits)| bits_of(bits).map(move |bit| (volume, region * UNITS + bit)));
         units.find(|unit| !active.contains(unit))
     }
+}
+
+/// The bits of a word that are set, in order.
+pub(crate) fn bits_of(mut bits: u64) -> impl Iterator<Item = u64> {
+    core::iter::from_fn(move || {
+        let bit = u64::from(bits.trailing_zeros());
+        let is_there = bits != 0;
+        bits &= bits.wrapping_sub(1);
+        is_there.then_some(bit)
+    })
 }
 
 /// The word that a region is in.
@@ -264,7 +282,14 @@ mod tests {
                         let touched: BTreeSet<Region> = twin.iter().map(|&(v, unit)| of_unit(v, unit)).collect();
                         twin.extend(touched.into_iter().flat_map(all));
                     }
-                    4..=6 => {
+                    4 => {
+                        let gone = unit.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                        let goes = |at: &(VolumeId, u64)| is_in(at) && gone >> (at.1 % UNITS) & 1 == 1;
+                        let was_there = twin.iter().any(is_in);
+                        twin.retain(|at| !goes(at));
+                        prop_assert_eq!(set.remove_bits(region, gone), was_there && !twin.iter().any(is_in));
+                    }
+                    5 | 6 => {
                         let was_there = twin.iter().any(is_in);
                         twin.remove(&(volume, unit));
                         prop_assert_eq!(set.remove(volume, unit), was_there && !twin.iter().any(is_in));
@@ -276,6 +301,8 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(set.contains(volume, unit), twin.contains(&(volume, unit)));
+                let bits = twin.iter().filter(|at| is_in(at)).fold(0, |bits, at| bits | 1 << (at.1 % UNITS));
+                prop_assert_eq!(set.bits(region), bits);
                 prop_assert_eq!(set.touches(region), twin.iter().any(is_in));
                 prop_assert_eq!(set.is_empty(), twin.is_empty());
                 let regions: BTreeSet<Region> = twin.iter().map(|&(v, unit)| of_unit(v, unit)).collect();

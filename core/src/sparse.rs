@@ -1,12 +1,16 @@
 //! A table of things with ids that are never used again: look-up is two indices, and ids that are gone cost nothing but
 //! their share of an empty row. A pool may be old, a volume large and nearly empty, and an image hostile: none of it sizes memory by an id alone.
+//! A row is as long as its highest id wants, so a table of a few things is small.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// `ROW` is the ids of one row. The largest id of a chunk, 2^30, is worth 64 MiB of empty rows of 128.
+/// Ids of one row of a table by chunks: the largest, 2^30, is worth 48 MiB of empty rows.
+pub(crate) const CHUNK_ROW: usize = 512;
+
+/// `ROW` is the ids of one row, at most.
 pub(crate) struct Sparse<T, const ROW: usize = 128> {
-    rows: Vec<Option<Box<[Option<T>; ROW]>>>,
+    /// Empty: nothing in this row.
+    rows: Vec<Vec<Option<T>>>,
 }
 
 impl<T, const ROW: usize> Default for Sparse<T, ROW> {
@@ -22,11 +26,11 @@ impl<T, const ROW: usize> Sparse<T, ROW> {
     }
 
     pub(crate) fn get(&self, id: usize) -> Option<&T> {
-        self.rows.get(id / ROW)?.as_ref()?[id % ROW].as_ref()
+        self.rows.get(id / ROW)?.get(id % ROW)?.as_ref()
     }
 
     pub(crate) fn get_mut(&mut self, id: usize) -> Option<&mut T> {
-        self.rows.get_mut(id / ROW)?.as_mut()?[id % ROW].as_mut()
+        self.rows.get_mut(id / ROW)?.get_mut(id % ROW)?.as_mut()
     }
 
     pub(crate) fn put(&mut self, id: usize, value: T) {
@@ -39,40 +43,43 @@ impl<T, const ROW: usize> Sparse<T, ROW> {
 
     fn place(&mut self, id: usize) -> &mut Option<T> {
         if self.rows.len() <= id / ROW {
-            self.rows.resize_with(id / ROW + 1, || None);
+            self.rows.resize_with(id / ROW + 1, Vec::new);
         }
-        let row = self.rows[id / ROW].get_or_insert_with(|| Box::new(core::array::from_fn(|_| None)));
+        let row = &mut self.rows[id / ROW];
+        if row.len() <= id % ROW {
+            row.resize_with(id % ROW + 1, || None);
+        }
         &mut row[id % ROW]
     }
 
     pub(crate) fn take(&mut self, id: usize) -> Option<T> {
         let row = self.rows.get_mut(id / ROW)?;
-        let value = row.as_mut()?[id % ROW].take();
-        if row.as_ref().is_some_and(|row| row.iter().all(Option::is_none)) {
-            *row = None;
+        let value = row.get_mut(id % ROW)?.take();
+        if row.iter().all(Option::is_none) {
+            *row = Vec::new();
         }
         value
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.rows.iter().flatten().flat_map(|row| row.iter().flatten())
+        self.rows.iter().flatten().flatten()
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.rows.iter_mut().flatten().flat_map(|row| row.iter_mut().flatten())
+        self.rows.iter_mut().flatten().flatten()
     }
 
     /// With their ids, those below `first` left out; rows that are empty are passed as one.
     pub(crate) fn entries_from(&self, first: usize) -> impl Iterator<Item = (usize, &T)> {
-        let rows = self.rows.iter().enumerate().skip(first / ROW).filter_map(|(i, row)| Some((i * ROW, row.as_ref()?)));
-        let entries = rows.flat_map(|(base, row)| (base..).zip(row.iter()));
+        let rows = self.rows.iter().enumerate().skip(first / ROW);
+        let entries = rows.flat_map(|(i, row)| (i * ROW..).zip(row));
         entries.filter_map(move |(id, value)| value.as_ref().filter(|_| id >= first).map(|value| (id, value)))
     }
 
     /// All, with their ids.
     pub(crate) fn entries_mut(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
-        let rows = self.rows.iter_mut().enumerate().filter_map(|(i, row)| Some((i * ROW, row.as_mut()?)));
-        rows.flat_map(|(base, row)| (base..).zip(row.iter_mut())).filter_map(|(id, value)| Some((id, value.as_mut()?)))
+        let rows = self.rows.iter_mut().enumerate();
+        rows.flat_map(|(i, row)| (i * ROW..).zip(row)).filter_map(|(id, value)| Some((id, value.as_mut()?)))
     }
 }
 
@@ -109,6 +116,6 @@ mod tests {
         for id in 0..1009 {
             table.take(id);
         }
-        assert!(table.rows.iter().all(Option::is_none) && table.get(1 << 30).is_none());
+        assert!(table.rows.iter().all(Vec::is_empty) && table.get(1 << 30).is_none());
     }
 }

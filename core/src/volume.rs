@@ -25,8 +25,8 @@ pub const LEAF: usize = REGION as usize;
 /// Bytes of a volume that one leaf maps.
 pub const LEAF_SPAN: u64 = LEAF as u64 * UNIT;
 const DIRECTORY: usize = 512;
-/// Directories of one row of the table of them: 8 TiB. So one byte far out in the largest volume costs 16 KiB of rows, and
-/// not 16 MiB of a table of all directories.
+/// Directories of one row of the table of them: 8 TiB. So one byte far out in the largest volume costs 48 KiB of rows, and
+/// not 48 MiB of a table of all directories.
 const ROW: usize = 1024;
 
 /// Largest volume: 8 EiB would overflow no arithmetic, but nothing above 16 PiB was ever tried.
@@ -208,7 +208,8 @@ impl Extent {
 /// The map of a volume.
 #[derive(Default)]
 pub struct Map {
-    directories: Sparse<Box<[Slot; DIRECTORY]>, ROW>,
+    /// Each as long as its highest leaf wants.
+    directories: Sparse<Vec<Slot>, ROW>,
     /// Leaves to write at the next checkpoint.
     pub(crate) dirty: Vec<u64>,
     /// Leaves with at least one entry.
@@ -218,13 +219,16 @@ pub struct Map {
 impl Map {
     fn slot(&self, leaf: u64) -> Option<&Slot> {
         let directory = self.directories.get(usize::try_from(leaf).ok()? / DIRECTORY)?;
-        Some(&directory[leaf as usize % DIRECTORY])
+        directory.get(leaf as usize % DIRECTORY)
     }
 
     pub(crate) fn slot_mut(&mut self, leaf: u64) -> &mut Slot {
-        let empty = || Box::new(core::array::from_fn(|_| Slot::default()));
-        let directory = self.directories.get_or_insert_with(leaf as usize / DIRECTORY, empty);
-        &mut directory[leaf as usize % DIRECTORY]
+        let directory = self.directories.get_or_insert_with(leaf as usize / DIRECTORY, Vec::new);
+        let at = leaf as usize % DIRECTORY;
+        if directory.len() <= at {
+            directory.resize_with(at + 1, Slot::default);
+        }
+        &mut directory[at]
     }
 
     /// Leaves with at least one entry, reserved ones included.
@@ -360,7 +364,7 @@ impl Map {
                     return next;
                 }
                 None => DIRECTORY as u64 - leaf % DIRECTORY as u64,
-                Some(d) if d[leaf as usize % DIRECTORY].leaf.is_none() => 1,
+                Some(d) if d.get(leaf as usize % DIRECTORY).is_none_or(|slot| slot.leaf.is_none()) => 1,
                 Some(_) => break,
             };
             *blocks += absent * LEAF as u64 * BLOCKS_PER_UNIT;

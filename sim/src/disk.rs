@@ -54,6 +54,23 @@ impl Block {
         }
     }
 
+    /// All sectors as payload.
+    pub(crate) fn stamps(&self) -> [u64; SECTORS] {
+        match self {
+            Block::Stamps(stamps) => *stamps,
+            Block::Bytes(_) => std::array::from_fn(|sector| self.stamp(sector)),
+        }
+    }
+
+    /// All of it as a record, into a page.
+    pub(crate) fn copy_bytes(&self, page: &mut [u8; BLOCK as usize]) {
+        match self {
+            Block::Bytes(bytes) => page.copy_from_slice(&bytes[..]),
+            Block::Stamps(stamps) if *stamps == [0; SECTORS] => page.fill(0),
+            Block::Stamps(_) => *page = self.bytes(),
+        }
+    }
+
     /// All of it as a record.
     pub(crate) fn bytes(&self) -> [u8; BLOCK as usize] {
         match self {

@@ -57,16 +57,17 @@ impl Pages {
     }
 
     /// Does what is asked of pages, and of the stamps that `memory` holds; the answer, if one is due.
-    pub(crate) fn work(&mut self, work: PageWork, mut memory: impl FnMut(BufRange) -> Vec<u64>) -> Option<Input> {
-        let mut sums_of = |kind, data| -> Vec<u64> { memory(data).chunks(8).map(|b| of_block(kind, b)).collect() };
+    pub(crate) fn work<'a>(&mut self, work: PageWork, memory: impl FnOnce(BufRange) -> &'a [u64]) -> Option<Input> {
+        let sums_of = |kind, data| memory(data).chunks(8).map(move |b| of_block(kind, b));
         match work {
             PageWork::New(page) => {
                 let before = self.0.insert(page.0, Box::new([0; BLOCK as usize]));
                 assert!(before.is_none(), "page {page} is in use");
             }
             PageWork::Sum { kind, data, page, first } => {
+                let page = self.page(page);
                 for (slot, sum) in (u32::from(first)..).zip(sums_of(kind, data)) {
-                    sums::set(self.page(page), kind, slot, sum);
+                    sums::set(page, kind, slot, sum);
                 }
             }
             PageWork::SumZeros { kind, page, first, count } => {
@@ -77,7 +78,7 @@ impl Pages {
             PageWork::Verify { tag, kind, data, page, first } => {
                 let (sums, page) = (sums_of(kind, data), self.page(page));
                 let kept = (u32::from(first)..).map(|slot| sums::get(page, kind, slot));
-                let wrong = sums.iter().zip(kept).map(|(&sum, kept)| kept != 0 && kept != sum);
+                let wrong = sums.zip(kept).map(|(sum, kept)| kept != 0 && kept != sum);
                 let bad = wrong.enumerate().fold(0, |bad, (i, wrong)| bad | u16::from(wrong) << i);
                 return Some(Input::Verified { tag, bad });
             }

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use super::mend::{Cause, Target};
 use super::{Engine, Slip};
-use crate::regions::{Region, Units};
+use crate::regions::{Region, UNITS, Units, bits_of, of_unit};
 use crate::report::ResyncReport;
 use crate::units::{UNIT, VolumeId};
 
@@ -21,8 +21,8 @@ use crate::units::{UNIT, VolumeId};
 const ACTIVE_MAX: usize = 16;
 /// Of them in the background.
 const BACKGROUND_MAX: usize = 8;
-/// Units without content that one turn passes over.
-const TURN: u32 = 4096;
+/// Regions whose units without content one turn passes over.
+const TURN: u32 = 64;
 
 #[derive(Default)]
 pub(super) struct Resync {
@@ -82,7 +82,11 @@ impl Engine {
         let volume = self.requests[id].request.volume;
         let mut any = false;
         for unit in start / UNIT..end.div_ceil(UNIT) {
-            if !self.resync.doubts(volume, unit) || self.settles_by_itself(volume, unit) {
+            if !self.resync.doubts(volume, unit) {
+                continue;
+            }
+            if self.settles_by_itself(volume, unit) {
+                self.unit_settled(volume, unit);
                 continue;
             }
             any = true;
@@ -104,14 +108,18 @@ impl Engine {
     }
 
     /// Nobody could see a difference: nothing is there, or there is one copy without a checksum.
-    fn settles_by_itself(&mut self, volume: VolumeId, unit: u64) -> bool {
+    fn settles_by_itself(&self, volume: VolumeId, unit: u64) -> bool {
         let entry = self.entry(volume, unit);
-        let copies = self.pool.chunk(entry.chunk()).map_or(0, |c| c.profile.facts().copies);
-        let settles = entry.written() == 0 || copies < 2 && !self.is_summed(volume);
-        if settles {
-            self.unit_settled(volume, unit);
-        }
-        settles
+        let copies = || self.pool.chunk(entry.chunk()).map_or(0, |c| c.profile.facts().copies);
+        entry.written() == 0 || !self.is_summed(volume) && copies() < 2
+    }
+
+    /// Passes over those units of a region that settle by themselves.
+    fn pass_settled(&mut self, region: Region) {
+        let (volume, first) = (region.0, region.1 * UNITS);
+        let settles = |bit: &u64| self.settles_by_itself(volume, first + bit);
+        let settled = bits_of(self.resync.doubts.bits(region)).filter(settles).fold(0, |bits, bit| bits | 1 << bit);
+        self.resync.doubts.remove_bits(region, settled);
     }
 
     /// The copies of a unit are alike, or as good as they get.
@@ -139,9 +147,12 @@ impl Engine {
                 break;
             }
             let Some((volume, unit)) = self.resync.doubts.first_besides(&self.resync.active) else { break };
-            if !self.settles_by_itself(volume, unit) {
-                self.resync.active.insert((volume, unit));
-                self.mend(Cause::Resync { is_urgent: false }, Target::Unit(volume, unit));
+            match self.settles_by_itself(volume, unit) {
+                true => self.pass_settled(of_unit(volume, unit)),
+                false => {
+                    self.resync.active.insert((volume, unit));
+                    self.mend(Cause::Resync { is_urgent: false }, Target::Unit(volume, unit));
+                }
             }
             any = true;
         }

@@ -18,6 +18,11 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
+    /// With room for so many bytes, so that it need not grow.
+    pub(crate) fn with_room(bytes: usize) -> Writer {
+        Writer { bytes: Vec::with_capacity(bytes) }
+    }
+
     pub(crate) fn u8(&mut self, value: u8) -> &mut Self {
         self.bytes.push(value);
         self

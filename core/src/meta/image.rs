@@ -90,7 +90,7 @@ pub(crate) fn build(pool: &mut Pool, space: &mut PageSpace, old_root: &[Page]) -
     }
     let uuid = pool.uuid;
     let mut image = Image { stale: old_root.to_vec(), ..Image::default() };
-    let mut root = Writer::default();
+    let mut root = Writer::with_room(super::PAGE as usize);
     for record in pool.records() {
         record.encode(&mut root);
     }
@@ -141,7 +141,7 @@ pub(crate) fn build(pool: &mut Pool, space: &mut PageSpace, old_root: &[Page]) -
 }
 
 fn encode_leaf(volume: VolumeId, leaf: u64, entries: impl Iterator<Item = Entry>) -> Vec<u8> {
-    let mut w = Writer::default();
+    let mut w = Writer::with_room(pages::PAYLOAD);
     w.u32(volume.0).u64(leaf);
     for entry in entries {
         w.u64(if entry.written() == 0 { 0 } else { entry.bits() });

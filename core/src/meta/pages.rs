@@ -33,7 +33,7 @@ pub(crate) fn locate(page: Page) -> (ChunkId, u64) {
 
 /// The bytes of a page; its address is sealed in, so a page that was written to the wrong place is found.
 pub(crate) fn seal(pool: Uuid, page: Page, payload: &[u8]) -> Vec<u8> {
-    let mut w = Writer::default();
+    let mut w = Writer::with_room(PAGE as usize);
     w.u32(MAGIC).u32(0).uuid(pool).u64(page).raw(payload);
     let mut bytes = w.bytes;
     assert!(bytes.len() <= PAGE as usize);

@@ -133,7 +133,7 @@ impl Superblock {
         }
         let body = w.bytes;
         assert!(body.len() + HEADER <= SUPERBLOCK_SIZE as usize, "superblock of {} bytes", body.len());
-        let mut slot = Writer::default();
+        let mut slot = Writer::with_room(SUPERBLOCK_SIZE as usize);
         slot.raw(&MAGIC).u32(VERSION).u32(0).u32(body.len() as u32).u32(0).raw(&body);
         let mut bytes = slot.bytes;
         bytes.resize(SUPERBLOCK_SIZE as usize, 0);

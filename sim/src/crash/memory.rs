@@ -39,14 +39,14 @@ impl Memory {
     }
 
     /// A block of a buffer of a read.
-    pub(crate) fn read(&self, buffer: usize, block: u64) -> &[u64] {
-        &self.reads[buffer][block as usize * SECTORS..][..SECTORS]
+    pub(crate) fn read(&self, buffer: usize, block: u64) -> &Stamps {
+        let block = self.reads[buffer][block as usize * SECTORS..].first_chunk();
+        block.expect("it is as long as was asked for")
     }
 
     /// A block of a disk as it is by now.
     pub(crate) fn on_disk(&self, state: &Moment<'_>, device: DeviceId, block: u64) -> Stamps {
-        let block = self.block(state, device, block);
-        std::array::from_fn(|sector| block.stamp(sector))
+        self.block(state, device, block).stamps()
     }
 
     fn block<'a>(&'a self, state: &'a Moment<'_>, device: DeviceId, block: u64) -> &'a Block {
@@ -88,7 +88,7 @@ impl Memory {
     /// What the engine asks of checksums.
     pub(crate) fn page(&mut self, work: PageWork) -> Option<Input> {
         let Memory { pages, reads, scratch, .. } = self;
-        pages.work(work, |range| part(reads, scratch, range).to_vec())
+        pages.work(work, |range| seen(reads, scratch, range))
     }
 
     /// The checksum of what is in memory.
@@ -99,8 +99,8 @@ impl Memory {
 
     /// Whether two ranges hold the same.
     pub(crate) fn equal(&mut self, a: BufRange, b: BufRange) -> bool {
-        let a = self.range(a).to_vec();
-        a == self.range(b)
+        let Memory { reads, scratch, .. } = self;
+        seen(reads, scratch, a) == seen(reads, scratch, b)
     }
 
     /// Does what a command asks of payload, and of what an opening writes again. Other records are read by nobody while the pool
@@ -128,8 +128,11 @@ impl Memory {
                 let page = is_page(range.buf);
                 match dispatch.op {
                     DeviceOp::Read if page => {
-                        let bytes = self.block(state, dispatch.device, at).bytes();
-                        *self.pages.page(range.buf) = bytes;
+                        let Memory { pages, written, .. } = self;
+                        let disk = dispatch.device.index() - 1;
+                        let there = written.get(&(disk, at));
+                        let block = there.unwrap_or_else(|| state.block(state.disks[disk][at as usize]));
+                        block.copy_bytes(pages.page(range.buf));
                     }
                     _ if page => {
                         let bytes = Block::Bytes(Box::new(*self.pages.page(range.buf)));
@@ -154,9 +157,22 @@ impl Memory {
     }
 }
 
+fn seen<'a>(reads: &'a [Vec<u64>], scratch: &'a BTreeMap<u32, Vec<u64>>, range: BufRange) -> &'a [u64] {
+    let (from, len) = sectors(range);
+    let stamps = match scratch.get(&range.buf.0) {
+        Some(scratch) => scratch,
+        None => &reads[range.buf.0 as usize],
+    };
+    &stamps[from..from + len]
+}
+
+/// First sector and how many.
+fn sectors(range: BufRange) -> (usize, usize) {
+    ((u64::from(range.offset) / SECTOR) as usize, (u64::from(range.len) / SECTOR) as usize)
+}
+
 fn part<'a>(reads: &'a mut [Vec<u64>], scratch: &'a mut BTreeMap<u32, Vec<u64>>, range: BufRange) -> &'a mut [u64] {
-    let BufRange { buf: BufId(buf), offset, len } = range;
-    let (from, len) = ((u64::from(offset) / SECTOR) as usize, (u64::from(len) / SECTOR) as usize);
+    let (BufId(buf), (from, len)) = (range.buf, sectors(range));
     let stamps = match scratch.get_mut(&buf) {
         Some(scratch) => scratch,
         None => &mut reads[buf as usize],

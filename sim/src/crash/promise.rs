@@ -82,11 +82,13 @@ static UNTOUCHED: Allowed = Allowed { first: [0; SECTORS], more: Vec::new() };
 
 impl Allowed {
     /// The first sector that may not be what it is.
-    pub(crate) fn wrong(&self, stamp: impl Fn(usize) -> u64) -> Option<usize> {
-        (0..SECTORS).find(|&i| {
-            let found = stamp(i);
-            self.first[i] != found && !self.more.contains(&(i as u8, found))
-        })
+    pub(crate) fn wrong(&self, stamps: &[u64; SECTORS]) -> Option<usize> {
+        // Most blocks may be one thing only, and are that.
+        if self.first == *stamps {
+            return None;
+        }
+        let is_wrong = |i: &usize| self.first[*i] != stamps[*i] && !self.more.contains(&(*i as u8, stamps[*i]));
+        (0..SECTORS).find(is_wrong)
     }
 
     /// All that a sector may be.

@@ -13,6 +13,7 @@
 //! are read once for all states of a tape that have the same bytes there.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use braid_core::chunk::Column;
 use braid_core::meta::assembly::{Assembly, MetaRead, Step};
@@ -26,17 +27,19 @@ use braid_core::units::{BLOCK, BufId, ClientId, Instant, UNIT, Uuid, VolumeId};
 use braid_core::volume::{Entry, Volume};
 use braid_core::{Engine, Pool};
 
-use super::memory::Memory;
+use super::memory::{Memory, Stamps};
 use super::mistake::Mistake;
 use super::moment::Moment;
 use super::promise::{Known, VolumePromise};
 use super::tape::Cell;
 use crate::checker::Checker;
-use crate::disk::Block;
+use crate::disk::{Block, SECTORS};
 use crate::pages;
 
 /// Blocks of a superblock slot.
 const SLOT_BLOCKS: usize = (SUPERBLOCK_SIZE / BLOCK) as usize;
+/// Reads of records that are kept: some MB.
+const RECORDS_MAX: usize = 256;
 /// Bytes that one read of the check asks for, at most.
 const READ_MAX: u64 = 4 * UNIT;
 /// Outputs that no look takes as many of.
@@ -45,6 +48,8 @@ const TURNS_MAX: u64 = 200_000;
 /// See the module. What it keeps from state to state belongs to one tape.
 pub(crate) struct Reopener {
     slots: BTreeMap<[Cell; SLOT_BLOCKS], Result<Superblock, SlotError>>,
+    /// Bytes of records, which many states share.
+    records: BTreeMap<Vec<Cell>, Arc<Vec<u8>>>,
     mistake: Option<Mistake>,
     boot: u8,
     memory: Memory,
@@ -56,7 +61,14 @@ impl Reopener {
     /// For states of a tape of this boot.
     pub(crate) fn new(boot: u8, mistake: Option<Mistake>) -> Reopener {
         let boot = if mistake == Some(Mistake::BootNotTold) { boot } else { boot + 1 };
-        Reopener { slots: BTreeMap::new(), mistake, boot, memory: Memory::default(), asked: Vec::new() }
+        Reopener {
+            slots: BTreeMap::new(),
+            records: BTreeMap::new(),
+            mistake,
+            boot,
+            memory: Memory::default(),
+            asked: Vec::new(),
+        }
     }
 
     /// Opens and checks; what was wrong, as a sentence of a checker.
@@ -84,9 +96,10 @@ impl Reopener {
                     for read in reads {
                         let mut bytes = self.meta(state, &read);
                         if let (Some(Mistake::OldLogCounts), Some(sb)) = (self.mistake, &newest) {
-                            renew_log(&mut bytes, sb);
+                            let ring: &mut Vec<u8> = Arc::make_mut(&mut bytes);
+                            renew_log(ring, sb);
                         }
-                        assembly.supply(read, Ok(bytes));
+                        assembly.supply_shared(read, bytes);
                     }
                 }
                 Step::Ready(opened) => {
@@ -126,12 +139,20 @@ impl Reopener {
     }
 
     /// Records, as the disk has them.
-    fn meta(&self, state: &Moment<'_>, read: &MetaRead) -> Vec<u8> {
+    fn meta(&mut self, state: &Moment<'_>, read: &MetaRead) -> Arc<Vec<u8>> {
         let first = (read.offset / BLOCK) as usize;
         let cells = &state.disks[read.device.index() - 1][first..first + (read.len / BLOCK) as usize];
+        if let Some(bytes) = self.records.get(cells) {
+            return bytes.clone();
+        }
         let mut bytes = Vec::with_capacity(read.len as usize);
-        for &cell in cells {
-            push_bytes(&mut bytes, state.block(cell));
+        cells.iter().for_each(|&cell| push_bytes(&mut bytes, state.block(cell)));
+        let bytes = Arc::new(bytes);
+        if cells.iter().all(|&cell| state.is_lasting(cell)) {
+            if self.records.len() >= RECORDS_MAX {
+                self.records.clear();
+            }
+            self.records.insert(cells.to_vec(), bytes.clone());
         }
         bytes
     }
@@ -166,7 +187,7 @@ impl Reopener {
             let promise = known.volume(&volume.name).expect("it was asked for");
             for block in 0..blocks {
                 let stamps = self.memory.read(i, block);
-                check_block(promise, first + block, "", |sector| stamps[sector])?;
+                check_block(promise, first + block, "", stamps)?;
             }
         }
         Ok(())
@@ -246,7 +267,7 @@ impl Reopener {
             let end = volume.size / BLOCK;
             for &(block, _) in promise.blocks.iter().filter(|(block, _)| *block < end) {
                 if volume.map.get(block * BLOCK / UNIT).written() >> (block % (UNIT / BLOCK)) & 1 == 0 {
-                    check_block(promise, block, " of a hole", |_| 0)?;
+                    check_block(promise, block, " of a hole", &[0; SECTORS])?;
                 }
             }
             for (unit, entry) in volume.map.entries() {
@@ -267,20 +288,24 @@ impl Reopener {
         let pool = engine.pool();
         let chunk = pool.chunk(entry.chunk()).expect("the opening saw to that");
         let region = (volume, unit * UNIT / REGION);
+        // A unit never crosses a strip.
+        let part = slice(chunk.profile, chunk.columns.len(), u64::from(entry.unit()) * UNIT, UNIT);
+        let counts = |c: &&Column| pool.is_online(c.device) && !pool.is_stale(c.device, region);
         for i in (0..UNIT / BLOCK).filter(|i| entry.written() >> i & 1 == 1) {
-            let at = u64::from(entry.unit()) * UNIT + i * BLOCK;
-            let part = slice(chunk.profile, chunk.columns.len(), at, BLOCK);
-            let counts = |c: &&Column| pool.is_online(c.device) && !pool.is_stale(c.device, region);
+            let block = unit * (UNIT / BLOCK) + i;
             let mut first = None;
             for &Column { device, offset } in chunk.columns[part.first..part.first + part.copies].iter().filter(counts)
             {
-                let place = (offset + part.offset) / BLOCK;
+                let place = (offset + part.offset) / BLOCK + i;
                 let stamps = self.memory.on_disk(state, device, place);
-                let block = unit * (UNIT / BLOCK) + i;
-                check_block(promise, block, " of a copy", |sector| stamps[sector])
+                // What is the same as another copy is as right as that.
+                if first == Some(stamps) {
+                    continue;
+                }
+                check_block(promise, block, " of a copy", &stamps)
                     .map_err(|why| format!("{why} (device {device}, block {place})"))?;
                 self.check_sum(engine, (volume, &promise.name), block, &stamps)?;
-                if *first.get_or_insert(stamps) != stamps {
+                if first.replace(stamps).is_some() {
                     let what =
                         format_args!("copies of volume {} block {block} differ after they were read", promise.name);
                     return Err(Checker::Copies.says(what));
@@ -328,14 +353,14 @@ fn check_volumes(pool: &Pool, known: &Known) -> Result<(), String> {
     }
 }
 
-fn check_block(promise: &VolumePromise, block: u64, of: &str, stamp: impl Fn(usize) -> u64) -> Result<(), String> {
+fn check_block(promise: &VolumePromise, block: u64, of: &str, stamps: &Stamps) -> Result<(), String> {
     let allowed = promise.block(block);
-    match allowed.wrong(&stamp) {
+    match allowed.wrong(stamps) {
         None => Ok(()),
         Some(sector) => Err(Checker::Content.says(format_args!(
             "volume {} block {block} sector {sector}{of} is {:#x}, not one of {:x?}",
             promise.name,
-            stamp(sector),
+            stamps[sector],
             allowed.of(sector)
         ))),
     }

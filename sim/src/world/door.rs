@@ -85,7 +85,7 @@ impl World {
                     let answer = match self.keeps_payload {
                         true => {
                             let World { pages, buffers, .. } = self;
-                            pages.work(work, |range| memory_in(buffers, range).to_vec())
+                            pages.work(work, |range| memory_in(buffers, range))
                         }
                         false => pages::work_bare(work),
                     };

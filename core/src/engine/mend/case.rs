@@ -133,6 +133,18 @@ impl Mend {
         self.scratch[copy].is_some() && (self.bad[copy] | self.gone[copy]) >> block & 1 == 0
     }
 
+    /// Blocks of which all copies were read, are alike, and are what their checksums say where they have one: there is
+    /// nothing to do.
+    pub(super) fn agreed(&self) -> u16 {
+        let of_copy = |copy: usize| {
+            self.bad[copy] | self.gone[copy] | self.sums.wrong_of(copy) | self.unlike[copy].iter().fold(0, |a, b| a | b)
+        };
+        match self.stale {
+            0 => self.mask & !(0..COPIES_MAX).fold(0, |bits, copy| bits | of_copy(copy)),
+            _ => 0,
+        }
+    }
+
     /// The block was read and is not alike, or could not be read.
     pub(in crate::engine) fn doubts(&self, block: u64) -> bool {
         let groups = self.groups(block);

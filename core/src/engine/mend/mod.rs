@@ -35,14 +35,16 @@ mod verify;
 pub(super) mod wanted;
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
-use super::Engine;
 use super::rows::{RowId, Who};
+use super::{Engine, is_about_a_place};
 use crate::chunk::Column;
 use crate::profile::slice;
 use crate::queue::{Io, Owner};
 use crate::request::{Copy, DeviceOp, IoError, Output};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, UNIT, VolumeId};
+use crate::volume::block_mask;
 pub(super) use case::{Cause, Mend, Target};
 use judge::{Known, Winner};
 use readers::Reader;
@@ -53,7 +55,7 @@ pub(super) const COPIES_MAX: usize = 4;
 const MADE: usize = 1;
 /// Tokens of the range lock from here on are those of mends.
 pub(super) const TOKENS: u32 = 1 << 31;
-/// Bit of a question of a mend, among the tags of comparisons.
+/// Bit of a question of a mend, among the tags of comparisons; below it id, two copies, count less one and first block.
 pub(super) const TAG: u64 = 1 << 63;
 
 impl Engine {
@@ -127,9 +129,8 @@ impl Engine {
             let Some(column) = column else { continue };
             let buf = self.scratch_of(UNIT);
             self.mends[id].scratch[copy] = Some(buf);
-            // One command on the way out, as neighbours; apart again when it fails, so that each block's error is known.
-            for block in blocks(mask) {
-                self.issue_mend(id, DeviceOp::Read, column, block, buf);
+            for run in runs(mask) {
+                self.issue_mend(id, DeviceOp::Read, column, run, buf);
             }
         }
         if row.is_some() {
@@ -143,36 +144,54 @@ impl Engine {
         }
     }
 
-    /// One block of one copy, into or out of this scratch.
-    fn issue_mend(&mut self, id: u32, op: DeviceOp, column: Column, block: u64, buf: BufId) {
+    /// Some blocks of one copy, into or out of this scratch: first and count.
+    fn issue_mend(&mut self, id: u32, op: DeviceOp, column: Column, (first, count): (u64, u64), buf: BufId) {
         let mend = &mut self.mends[id];
         mend.pending += 1;
         let owner = if mend.cause.is_urgent() { Owner::Mend(id) } else { Owner::Restore(id) };
-        let offset = column.offset + mend.offset + block * BLOCK;
+        let offset = column.offset + mend.offset + first * BLOCK;
         let kind = mend.volume().map_or(crate::ChunkType::System, |_| crate::ChunkType::Data);
-        let io = Io::new(owner, op, column.device, offset, BLOCK, self.now);
-        self.issue(Io { buf: range(buf, block * BLOCK, BLOCK), kind, ..io });
+        let io = Io::new(owner, op, column.device, offset, count * BLOCK, self.now);
+        self.issue(Io { buf: range(buf, first * BLOCK, count * BLOCK), kind, ..io });
     }
 
-    /// One block of one copy came back, or arrived there.
-    pub(super) fn mend_io_done(&mut self, id: u32, io: &Io, result: Result<(), IoError>) {
-        let mend = &mut self.mends[id];
-        let bit = 1 << (u64::from(io.buf.offset) / BLOCK);
-        if io.op == DeviceOp::Read {
-            let copy = mend.scratch.iter().position(|s| *s == Some(io.buf.buf)).expect("it reads into its own scratch");
-            match result {
-                Ok(()) => {}
-                Err(IoError::Gone) => mend.gone[copy] |= bit,
-                Err(_) => mend.bad[copy] |= bit,
-            }
-        } else if let Err(error) = result {
-            mend.error = Some(error);
-            let here = |c: &Column| c.device == io.device && (io.offset - mend.offset).wrapping_sub(c.offset) < UNIT;
-            let copy =
-                mend.columns.iter().position(|c| c.as_ref().is_some_and(here)).expect("it writes its own copies");
-            mend.failed[copy] |= bit;
+    /// Blocks that failed together go again one by one, so that each one's error is known.
+    fn part_mend(&mut self, id: u32, io: &Io) {
+        for part in (0..io.len).step_by(BLOCK as usize) {
+            self.mends[id].pending += 1;
+            let buf = BufRange { offset: io.buf.offset + part as u32, len: BLOCK as u32, ..io.buf };
+            let one = Io::new(io.owner, io.op, io.device, io.offset + part, BLOCK, self.now);
+            self.issue(Io { buf, kind: io.kind, no_merge: true, ..one });
         }
+    }
+
+    /// Blocks of one copy came back, or arrived there.
+    pub(super) fn mend_io_done(&mut self, id: u32, io: &Io, result: Result<(), IoError>) {
+        let is_parted = io.len > BLOCK && is_about_a_place(result);
+        if is_parted {
+            self.part_mend(id, io);
+        }
+        let mend = &mut self.mends[id];
+        let first = u64::from(io.buf.offset) / BLOCK;
+        let bits = block_mask(first, first + io.len / BLOCK);
         mend.pending -= 1;
+        if let (Err(error), false) = (result, is_parted) {
+            if io.op == DeviceOp::Read {
+                let copy =
+                    mend.scratch.iter().position(|s| *s == Some(io.buf.buf)).expect("it reads into its own scratch");
+                match error {
+                    IoError::Gone => mend.gone[copy] |= bits,
+                    _ => mend.bad[copy] |= bits,
+                }
+            } else {
+                mend.error = Some(error);
+                let here =
+                    |c: &Column| c.device == io.device && (io.offset - mend.offset).wrapping_sub(c.offset) < UNIT;
+                let copy =
+                    mend.columns.iter().position(|c| c.as_ref().is_some_and(here)).expect("it writes its own copies");
+                mend.failed[copy] |= bits;
+            }
+        }
         match mend.pending {
             0 if io.op == DeviceOp::Read => self.compare_mend(id),
             0 => self.mend_written(id),
@@ -216,31 +235,39 @@ impl Engine {
     }
 
     fn compare_mend(&mut self, id: u32) {
-        let mend = &mut self.mends[id];
-        for block in blocks(mend.mask) {
-            for b in 0..COPIES_MAX {
-                for a in 0..b {
-                    let (Some(one), Some(other)) = (mend.scratch[a], mend.scratch[b]) else { continue };
-                    if !mend.has(a, block) || !mend.has(b, block) {
-                        continue;
-                    }
-                    let tag = TAG | u64::from(id) << 16 | (a as u64) << 12 | (b as u64) << 8 | block;
-                    let (a, b) = (range(one, block * BLOCK, BLOCK), range(other, block * BLOCK, BLOCK));
-                    mend.pending += 1;
-                    self.outputs.push_back(Output::Compare { tag, a, b });
-                }
+        let mend = &self.mends[id];
+        let read = |copy: usize| mend.mask & !mend.bad[copy] & !mend.gone[copy];
+        let mut pairs = Vec::new();
+        for b in 0..COPIES_MAX {
+            for a in (0..b).filter(|&a| mend.scratch[a].is_some() && mend.scratch[b].is_some()) {
+                pairs.extend(runs(read(a) & read(b)).map(|run| (a, b, run)));
             }
         }
-        if mend.pending == 0 {
+        pairs.into_iter().for_each(|(a, b, run)| self.ask_compare(id, (a, b), run));
+        if self.mends[id].pending == 0 {
             self.verify_mend(id);
         }
     }
 
-    pub(super) fn mend_compared(&mut self, tag: u64, equal: bool) {
-        let (id, block) = (((tag & !TAG) >> 16) as u32, tag & 0xff);
-        let (a, b) = ((tag >> 12 & 0xf) as usize, (tag >> 8 & 0xf) as usize);
+    /// Whether two copies hold the same in some blocks: first and count.
+    fn ask_compare(&mut self, id: u32, (a, b): (usize, usize), (first, count): (u64, u64)) {
         let mend = &mut self.mends[id];
-        mend.unlike[a][b] |= u16::from(!equal) << block;
+        mend.pending += 1;
+        let of = |copy: usize| range(mend.scratch[copy].expect("it was read"), first * BLOCK, count * BLOCK);
+        let tag = TAG | u64::from(id) << 16 | (a as u64) << 12 | (b as u64) << 8 | (count - 1) << 4 | first;
+        self.outputs.push_back(Output::Compare { tag, a: of(a), b: of(b) });
+    }
+
+    pub(super) fn mend_compared(&mut self, tag: u64, equal: bool) {
+        let (id, first, count) = (((tag & !TAG) >> 16) as u32, tag & 0xf, (tag >> 4 & 0xf) + 1);
+        let (a, b) = ((tag >> 12 & 0xf) as usize, (tag >> 8 & 0xf) as usize);
+        match equal {
+            true => {}
+            false if count == 1 => self.mends[id].unlike[a][b] |= 1 << first,
+            // Rare, so each by itself only now.
+            false => (first..first + count).for_each(|block| self.ask_compare(id, (a, b), (block, 1))),
+        }
+        let mend = &mut self.mends[id];
         mend.pending -= 1;
         if mend.pending == 0 {
             self.verify_mend(id);
@@ -258,9 +285,7 @@ impl Engine {
             return self.end_mend(id);
         }
         self.mends[id].is_settled = true;
-        for block in blocks(self.mends[id].mask) {
-            self.write_winner(id, block);
-        }
+        self.write_winners(id);
         if !self.mends[id].must_flush {
             self.serve_readers(id);
         }
@@ -277,33 +302,49 @@ impl Engine {
         self.mends.iter().any(|mend| mend.place.is_some_and(|(at, _)| at == chunk))
     }
 
-    fn write_winner(&mut self, id: u32, block: u64) {
+    fn write_winners(&mut self, id: u32) {
+        // By winner and copy: blocks to write.
+        let mut writes = [[0u16; COPIES_MAX]; COPIES_MAX];
         let mend = &self.mends[id];
-        let (groups, mut losers) = (mend.groups(block), [None; COPIES_MAX]);
-        let winner = match self.winner(mend, block) {
-            Winner::Copy(winner) => {
-                mend.losers(block, winner).for_each(|copy| losers[copy] = mend.columns[copy]);
-                Some(winner)
+        let (mut lacks_source, mut must_flush) = (false, false);
+        for block in blocks(mend.mask & !mend.agreed()) {
+            let (groups, mut losers) = (mend.groups(block), [false; COPIES_MAX]);
+            let winner = match self.winner(mend, block) {
+                Winner::Copy(winner) => {
+                    mend.losers(block, winner).for_each(|copy| losers[copy] = true);
+                    Some(winner)
+                }
+                // Where nothing says which is right, what missed a write is certainly not.
+                Winner::Nobody | Winner::Lost => {
+                    let stale = |copy: &usize| mend.stale >> copy & 1 == 1;
+                    (0..COPIES_MAX).filter(stale).for_each(|copy| losers[copy] = true);
+                    groups.iter().position(Option::is_some)
+                }
+            };
+            let Some(winner) = winner else {
+                lacks_source = true;
+                continue;
+            };
+            let is_here = |copy: usize| mend.columns[copy].is_some_and(|c| self.pool.is_online(c.device));
+            for copy in (0..COPIES_MAX).filter(|&copy| losers[copy] && is_here(copy)) {
+                writes[winner][copy] |= 1 << block;
+                // Torn on its way over another copy, it might leave what the checksum of before matches: that one would
+                // win then.
+                must_flush |= mend.right(block) == Some(0) && self.known(mend) == Known::Dirty;
             }
-            // Where nothing says which is right, what missed a write is certainly not.
-            Winner::Nobody | Winner::Lost => {
-                let stale = |copy: &usize| mend.stale >> copy & 1 == 1;
-                (0..COPIES_MAX).filter(stale).for_each(|copy| losers[copy] = mend.columns[copy]);
-                groups.iter().position(Option::is_some)
+        }
+        let mend = &mut self.mends[id];
+        mend.lacks_source |= lacks_source;
+        mend.must_flush |= must_flush;
+        let (columns, scratch) = (mend.columns, mend.scratch);
+        for (winner, by_copy) in writes.into_iter().enumerate() {
+            for (copy, mask) in by_copy.into_iter().enumerate().filter(|(_, mask)| *mask != 0) {
+                self.mends[id].rewritten[copy] |= mask;
+                let (column, buf) = (columns[copy].expect("it is here"), scratch[winner].expect("it was read"));
+                for run in runs(mask) {
+                    self.issue_mend(id, DeviceOp::Write { fua: false }, column, run, buf);
+                }
             }
-        };
-        // Torn on its way over another copy, it might leave what the checksum of before matches: that one would win then.
-        let must_flush = mend.right(block) == Some(0) && self.known(mend) == Known::Dirty;
-        let Some(winner) = winner else {
-            self.mends[id].lacks_source = true;
-            return;
-        };
-        let buf = mend.scratch[winner].expect("it was read");
-        for (copy, column) in losers.into_iter().enumerate() {
-            let Some(column) = column.filter(|c| self.pool.is_online(c.device)) else { continue };
-            self.mends[id].rewritten[copy] |= 1 << block;
-            self.mends[id].must_flush |= must_flush;
-            self.issue_mend(id, DeviceOp::Write { fua: false }, column, block, buf);
         }
     }
 

@@ -25,6 +25,12 @@ pub(in crate::engine) struct Sums {
     wrong: [u16; COPIES_MAX],
 }
 
+impl Sums {
+    pub(super) fn wrong_of(&self, copy: usize) -> u16 {
+        self.wrong[copy]
+    }
+}
+
 impl Mend {
     /// Copies that are what the block's sum says, one bit each; None where nothing is known of it.
     pub(in crate::engine) fn right(&self, block: u64) -> Option<u8> {
@@ -120,8 +126,9 @@ impl Engine {
     pub(super) fn settle_sums(&mut self, id: u32) {
         let Some(slot) = self.mends[id].sums.slot else { return };
         let mask = self.mends[id].mask;
-        let (mut good, mut lost) = (0, 0);
-        for block in blocks(mask) {
+        let agreed = self.mends[id].agreed() & !self.mends[id].sums.unsummed;
+        let (mut good, mut lost) = (agreed, 0);
+        for block in blocks(mask & !agreed) {
             let mend = &self.mends[id];
             match self.winner(mend, block) {
                 Winner::Copy(copy) => {

@@ -47,7 +47,7 @@ pub(super) use self::write_back::page_on_its_way;
 use super::Engine;
 use crate::report::SumsReport;
 use crate::slab::Slab;
-use crate::sparse::Sparse;
+use crate::sparse::{CHUNK_ROW, Sparse};
 use crate::sums::Checksum;
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, UNIT, VolumeId};
 
@@ -104,7 +104,7 @@ pub(super) struct Sums {
     kind: Checksum,
     pages: Slab<Page>,
     /// By chunk and index: where in `pages`, plus one.
-    places: Sparse<Vec<u32>>,
+    places: Sparse<Vec<u32>, CHUNK_ROW>,
     /// Who needs a page that there is no room for yet.
     line: VecDeque<(ChunkId, u32, Need)>,
     /// The next one to look at when a page has to go.

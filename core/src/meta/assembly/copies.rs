@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::OnceCell;
 
@@ -22,7 +23,7 @@ const ROOT_MAX: u64 = 1 << 31;
 
 /// What a read gave.
 pub(super) struct Held {
-    pub(super) result: Result<Vec<u8>, IoError>,
+    pub(super) result: Result<Arc<Vec<u8>>, IoError>,
     /// For pages: the seal is right. Looked at once, though steps go over the same pages again and again.
     pub(super) is_sealed: OnceCell<bool>,
 }

@@ -45,8 +45,8 @@ impl Log {
                 (head.epoch == sb.epoch && head.seq == seq).then_some((head, records))
             };
             let claims = |block: &[u8]| journal::claims_to_be(block, sb.epoch, seq);
-            let ours = blocks.clone().filter(|(_, block)| claims(block)).find_map(|(_, block)| open(block));
-            let Some((head, records)) = ours else {
+            let mut ours = blocks.clone().filter(|(_, block)| claims(block));
+            let Some((intact, (head, records))) = ours.find_map(|(_, block)| Some((block, open(block)?))) else {
                 has_gap = true;
                 continue;
             };
@@ -64,7 +64,9 @@ impl Log {
             log.stable = log.stable.max(head.stable);
             log.next_seq = seq + 1;
             // Who was away then has older blocks there, or none.
-            let is_spoilt = |block: &[u8]| journal::open(block, sb.pool).is_err() && block.iter().any(|&b| b != 0);
+            let is_spoilt = |block: &[u8]| {
+                block != intact && journal::open(block, sb.pool).is_err() && block.iter().any(|&b| b != 0)
+            };
             let bad = blocks.filter(|(_, block)| is_spoilt(block));
             spoilt.extend(bad.map(|(r, _)| (log.end, Damage { place: r.place_of(seq % ring), error: None })));
         }

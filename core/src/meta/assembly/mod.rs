@@ -12,6 +12,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::OnceCell;
 
@@ -149,7 +150,13 @@ impl Assembly {
 
     /// What a read of [`Step::Read`] gave.
     pub fn supply(&mut self, read: MetaRead, result: Result<Vec<u8>, IoError>) {
-        self.have.insert(read, Held { result, is_sealed: OnceCell::new() });
+        self.have.insert(read, Held { result: result.map(Arc::new), is_sealed: OnceCell::new() });
+    }
+
+    /// As [`supply`](Self::supply), of bytes that the caller keeps as well: who opens many images that are alike need not
+    /// copy them.
+    pub fn supply_shared(&mut self, read: MetaRead, bytes: Arc<Vec<u8>>) {
+        self.have.insert(read, Held { result: Ok(bytes), is_sealed: OnceCell::new() });
     }
 
     /// What to do next.
