@@ -172,6 +172,7 @@ fn encode_input<'a>(w: &'a mut Writer, input: &Input) -> &'a mut Writer {
         Input::Clock { unix_s } => w.u8(5).u64(*unix_s),
         Input::Tick => w.u8(6),
         Input::Verified { tag, bad } => w.u8(7).u64(*tag).u16(*bad),
+        Input::Intact { id } => w.u8(8).u32(id.0),
     }
 }
 
@@ -191,6 +192,7 @@ fn decode_input(r: &mut Reader<'_>) -> Result<Input, Malformed> {
         5 => Input::Clock { unix_s: r.u64()? },
         6 => Input::Tick,
         7 => Input::Verified { tag: r.u64()?, bad: r.u16()? },
+        8 => Input::Intact { id: IoId(r.u32()?) },
         _ => return Err(Malformed),
     })
 }
@@ -362,6 +364,7 @@ mod tests {
             control(Command::DestroyVolume { volume }),
             control(Command::SetVolumeChecksum { volume, on: true }),
             Entry::Handle(Instant(1), Input::Verified { tag: 1, bad: 0x8001 }),
+            Entry::Handle(Instant(1), Input::Intact { id: IoId(7) }),
             control(Command::Set { name, value }),
             control(Command::SetDevice { device: DeviceId(1), name: "n".into(), value: "v".into() }),
             control(Command::OnlineDevice { device: DeviceId(1) }),

@@ -120,6 +120,8 @@ pub(super) struct Sums {
     /// Pages to write, and how many are on their way.
     to_write: VecDeque<u32>,
     writing: u32,
+    /// Drains that have ended.
+    drains: u64,
     /// Reads that are being compared.
     checks: Slab<Check>,
     /// Blocks that no copy holds any more: volume and block.
@@ -134,6 +136,11 @@ impl Sums {
     /// A checkpoint waits for sums on their way home.
     pub(super) fn is_awaited(&self) -> bool {
         self.awaited.is_some()
+    }
+
+    /// Memory is what was asked for.
+    pub(super) fn drained(&mut self) {
+        self.drains += 1;
     }
 
     pub(super) fn kind(&self) -> Checksum {
