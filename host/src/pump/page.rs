@@ -56,9 +56,9 @@ fn page_mut(buffers: &mut Buffers, page: BufId) -> &mut sums::Page {
     buffers.page_mut(page).expect(NAMED)
 }
 
-fn block(buffers: &Buffers, data: BufRange, i: u32) -> &[u8] {
+fn block(buffers: &Buffers, data: BufRange, i: u32) -> &[u8; BLOCK as usize] {
     let (offset, len) = (data.offset + i * BLOCK as u32, BLOCK as u32);
-    buffers.range(BufRange { buf: data.buf, offset, len }).expect(NAMED)
+    buffers.range(BufRange { buf: data.buf, offset, len }).and_then(<[u8]>::first_chunk).expect(NAMED)
 }
 
 fn fill(buffers: &mut Buffers, kind: Checksum, page: BufId, first: u16, count: u16, sum: u64) {
