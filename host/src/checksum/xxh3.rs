@@ -72,7 +72,7 @@ const LAST: [u64; 8] = words(SECRET.len() - STRIPE - 7);
 
 /// What eight sums come to.
 fn merge(sums: &[u64; 8]) -> u64 {
-    let mut sum = (BLOCK as u64).wrapping_mul(PRIME64[0]);
+    let mut sum = BLOCK.wrapping_mul(PRIME64[0]);
     for i in 0..4 {
         let (a, b) = (sums[2 * i] ^ secret(11 + 16 * i), sums[2 * i + 1] ^ secret(19 + 16 * i));
         let product = u128::from(a) * u128::from(b);

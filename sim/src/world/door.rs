@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use braid_core::control::Done;
-use braid_core::request::{Copy, Expected, Input, NO_BUF, Output, RequestError};
+use braid_core::request::{Copy, Expected, Input, NO_BUF, Output, PageWork, RequestError};
 use braid_core::units::{BufRange, DeviceId, Instant, IoId};
 
 use super::client::Answer;
@@ -75,6 +75,7 @@ impl World {
                     self.done.push((tag, result));
                 }
                 Output::Page(work) => {
+                    self.compared.1 += u64::from(matches!(work, PageWork::Verify { .. }));
                     let answer = match self.keeps_payload {
                         true => {
                             let World { pages, buffers, .. } = self;
@@ -108,7 +109,10 @@ impl World {
         let is_right =
             |expected: Expected| !*keeps_payload || pages.wrong(&expected, memory_in(buffers, expected.data)) == 0;
         match engine.as_ref().expect("the engine is up").expects(id, is_right) {
-            true => Input::Intact { id },
+            true => {
+                self.compared.0 += 1;
+                Input::Intact { id }
+            }
             false => Input::Complete { id, result: Ok(()) },
         }
     }
