@@ -103,9 +103,7 @@ macro_rules! wide {
             };
             let mut sums: [$vector; VECTORS] = std::array::from_fn(|i| of_words(&BEGIN, i));
             let prime = $all(PRIME32[0] as i64);
-            let (stripes, _) = block.as_chunks::<STRIPE>();
-            for (n, stripe) in stripes.iter().enumerate() {
-                let key = if n + 1 == stripes.len() { &LAST } else { &KEYS[n % STRIPES] };
+            let take_in = |sums: &mut [$vector; VECTORS], stripe: &[u8; STRIPE], key: &[u64; 8]| {
                 for (i, sum) in sums.iter_mut().enumerate() {
                     let words = load(&stripe[8 * $lanes * i..]);
                     let keyed = $xor(words, of_words(key, i));
@@ -113,14 +111,24 @@ macro_rules! wide {
                     // The words of a pair change places.
                     *sum = $add($add(*sum, product), $swap::<0x4e>(words));
                 }
-                if n % STRIPES == STRIPES - 1 && n + 1 < stripes.len() {
-                    for (i, sum) in sums.iter_mut().enumerate() {
-                        let mixed = $xor($xor(*sum, $right::<47>(*sum)), of_words(&MIX, i));
-                        let high = $multiply($right::<32>(mixed), prime);
-                        *sum = $add($multiply(mixed, prime), $left::<32>(high));
-                    }
+            };
+            let (stripes, _) = block.as_chunks::<STRIPE>();
+            let (last, before) = stripes.split_last().expect("a block has many");
+            let (rounds, rest) = before.as_chunks::<STRIPES>();
+            for round in rounds {
+                for (stripe, key) in round.iter().zip(&KEYS) {
+                    take_in(&mut sums, stripe, key);
+                }
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    let mixed = $xor($xor(*sum, $right::<47>(*sum)), of_words(&MIX, i));
+                    let high = $multiply($right::<32>(mixed), prime);
+                    *sum = $add($multiply(mixed, prime), $left::<32>(high));
                 }
             }
+            for (stripe, key) in rest.iter().zip(&KEYS) {
+                take_in(&mut sums, stripe, key);
+            }
+            take_in(&mut sums, last, &LAST);
             let mut found = [0; 8];
             for (sum, place) in sums.into_iter().zip(found.chunks_exact_mut($lanes)) {
                 // SAFETY: the place has as many words as the vector, at any alignment.
