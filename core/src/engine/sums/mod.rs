@@ -155,14 +155,8 @@ impl Sums {
 /// Page and place in it of a block of a chunk.
 pub(super) fn locate(kind: Checksum, byte: u64) -> (u32, u16) {
     let unit = (byte / UNIT) as u32;
-    let (index, within) = (unit / kind.units_per_page(), unit % kind.units_per_page());
+    let (index, within) = kind.page_of(unit);
     (index, (u64::from(within) * (UNIT / BLOCK) + byte % UNIT / BLOCK) as u16)
-}
-
-/// Bytes from here to the end of the page's units.
-fn left_in_page(kind: Checksum, byte: u64) -> u64 {
-    let span = u64::from(kind.units_per_page()) * UNIT;
-    span - byte % span
 }
 
 /// First byte of a page in the volume of pages.

@@ -5,7 +5,7 @@
 use alloc::vec::Vec;
 
 use super::cache::memory;
-use super::{Engine, MEND_TAG, Need, PAGE_TAG, SCRUB_TAG, left_in_page, locate};
+use super::{Engine, MEND_TAG, Need, PAGE_TAG, SCRUB_TAG, locate};
 use crate::engine::data::envelope;
 use crate::engine::mend::runs;
 use crate::profile::content_offset;
@@ -26,11 +26,8 @@ impl Engine {
     /// The sums of a piece that is being read come along, if they are not here.
     pub(in crate::engine) fn fetch_sums(&mut self, chunk: ChunkId, byte: u64, len: u64) {
         let kind = self.sums.kind;
-        let mut done = 0;
-        while done < len {
-            self.fetch_page(chunk, locate(kind, byte + done).0);
-            done += left_in_page(kind, byte + done);
-        }
+        let (first, last) = (locate(kind, byte).0, locate(kind, byte + len - 1).0);
+        (first..=last).for_each(|index| self.fetch_page(chunk, index));
     }
 
     /// Whether the blocks of a read that is just done are what their sums say: true when all those sums are in memory and
