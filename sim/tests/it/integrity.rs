@@ -165,7 +165,9 @@ fn a_read_whose_sums_are_at_hand_is_compared_on_arrival() {
                 // Within units, over their ends, and joined by neighbours.
                 world.run(v, Op::Read, i * MIB + 8 * BLOCK, BLOCK).unwrap();
                 world.run(v, Op::Read, i * MIB + 12 * BLOCK + 512, 9 * BLOCK).unwrap();
-                (0..8).for_each(|k| drop(world.submit(0, v, Op::Read, i * MIB + k * BLOCK, BLOCK, Default::default())));
+                for k in 0..8 {
+                    world.submit(0, v, Op::Read, i * MIB + k * BLOCK, BLOCK, Default::default());
+                }
                 world.run_until_answered();
             }
             let (there, asked) = world.compared;
