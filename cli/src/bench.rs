@@ -43,6 +43,9 @@ struct Row {
     ratio: f64,
     target: f64,
     met: bool,
+    /// How far the ratios of single turns lie apart: the upper quartile through the lower one. A ratio that is nearer to the
+    /// target than this says nothing about it.
+    noise: Option<f64>,
     /// Server CPU of one operation in nanoseconds, ours and theirs.
     cpu_ns: Option<(f64, f64)>,
     /// Median round trip at depth 1, ours and theirs: what a machine that is busy with other things hardly changes.
@@ -63,6 +66,7 @@ impl Row {
             ratio,
             target,
             met: ratio >= target,
+            noise: None,
             cpu_ns: None,
             round_trip_ns: None,
         }
@@ -80,6 +84,16 @@ impl Row {
         Row { unit: "I/O", ratio, met: ratio >= 1.0, ..Row::rate(case, peer, ours, theirs, 1.0) }
     }
 
+    /// Rates turn by turn. The ratio is the median of those within a turn: what slows a whole turn down slows both.
+    fn turns(case: impl Into<String>, peer: &str, ours: &[f64], theirs: &[f64], target: f64) -> Row {
+        let mut ratios: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b.max(1e-9)).collect();
+        ratios.sort_by(f64::total_cmp);
+        let at = |part: usize| ratios.get(ratios.len() * part / 4).copied().unwrap_or(0.0);
+        let ratio = median(&ratios);
+        let noise = (ratios.len() > 2).then(|| at(3) / at(1).max(1e-9));
+        Row { ratio, met: ratio >= target, noise, ..Row::rate(case, peer, median(ours), median(theirs), target) }
+    }
+
     /// A cost that should be at most `target` nanoseconds.
     fn cost(case: impl Into<String>, ours: f64, target: f64) -> Row {
         let (case, peer, ratio) = (case.into(), format!("at most {target} ns"), target / ours.max(1e-9));
@@ -92,6 +106,7 @@ impl Row {
             ratio,
             target: 1.0,
             met: ours <= target,
+            noise: None,
             cpu_ns: None,
             round_trip_ns: None,
         }
@@ -142,8 +157,8 @@ pub(crate) fn serve(args: &ServeArgs) -> Outcome {
 /// A table that Markdown shows as one.
 fn table(rows: &[Row]) -> String {
     let mut out = String::from(
-        "| case | ours | peer | theirs | ratio | target | met | server CPU a request: ours, theirs | median round trip: ours, theirs |\n\
-         |---|---:|---|---:|---:|---:|---|---:|---:|\n",
+        "| case | ours | peer | theirs | ratio | noise | target | met | server CPU a request: ours, theirs | median round trip: ours, theirs |\n\
+         |---|---:|---|---:|---:|---:|---:|---|---:|---:|\n",
     );
     for r in rows {
         let shown = |value: f64| if r.unit == "I/O" { format!("{value:.2}") } else { number(value) };
@@ -153,10 +168,11 @@ fn table(rows: &[Row]) -> String {
         };
         let (cpu, trip) = (both(r.cpu_ns), both(r.round_trip_ns));
         let (ours, met) = (shown(r.ours), if r.met { "yes" } else { "NO" });
+        let noise = r.noise.map_or(String::new(), |noise| format!("{noise:.2}"));
         let unit = if r.unit == "op/s" { String::new() } else { format!(" {}", r.unit) };
         let _ = writeln!(
             out,
-            "| {} | {ours}{unit} | {} | {theirs} | {:.2} | {:.2} | {met} | {cpu} | {trip} |",
+            "| {} | {ours}{unit} | {} | {theirs} | {:.2} | {noise} | {:.2} | {met} | {cpu} | {trip} |",
             r.case, r.peer, r.ratio, r.target
         );
     }
@@ -216,9 +232,17 @@ mod tests {
     fn tables_say_what_is_met() {
         let rows = [Row::rate("a", "nbdkit", 1_500_000.0, 1_000_000.0, 1.5), Row::cost("b", 401.0, 400.0)];
         let text = table(&rows);
-        assert!(text.contains("| a | 1,500,000 | nbdkit | 1,000,000 | 1.50 | 1.50 | yes |"), "{text}");
-        assert!(text.contains("| b | 401 ns | at most 400 ns |  | 1.00 | 1.00 | NO |"), "{text}");
+        assert!(text.contains("| a | 1,500,000 | nbdkit | 1,000,000 | 1.50 |  | 1.50 | yes |"), "{text}");
+        assert!(text.contains("| b | 401 ns | at most 400 ns |  | 1.00 |  | 1.00 | NO |"), "{text}");
         assert!(text.contains("1 of 2 targets met"));
+    }
+
+    /// A turn that was slow for both changes nothing; one that was slow for one of them is noise.
+    #[test]
+    fn turns_are_compared_with_themselves() {
+        let row = Row::turns("a", "b", &[90.0, 45.0, 99.0, 88.0, 91.0], &[100.0, 50.0, 100.0, 100.0, 100.0], 0.9);
+        assert!(row.met && row.ratio == 0.9, "{row:?}");
+        assert_eq!(row.noise.map(|noise| (noise * 1000.0) as u64), Some(1011));
     }
 
     #[test]

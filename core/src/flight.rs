@@ -173,6 +173,7 @@ fn encode_input<'a>(w: &'a mut Writer, input: &Input) -> &'a mut Writer {
         Input::Tick => w.u8(6),
         Input::Verified { tag, bad } => w.u8(7).u64(*tag).u16(*bad),
         Input::Digested { tag, crc } => w.u8(8).u64(*tag).u32(*crc),
+        Input::Intact { id } => w.u8(9).u32(id.0),
     }
 }
 
@@ -193,6 +194,7 @@ fn decode_input(r: &mut Reader<'_>) -> Result<Input, Malformed> {
         6 => Input::Tick,
         7 => Input::Verified { tag: r.u64()?, bad: r.u16()? },
         8 => Input::Digested { tag: r.u64()?, crc: r.u32()? },
+        9 => Input::Intact { id: IoId(r.u32()?) },
         _ => return Err(Malformed),
     })
 }
@@ -365,6 +367,7 @@ mod tests {
             control(Command::SetVolumeChecksum { volume, on: true }),
             Entry::Handle(Instant(1), Input::Verified { tag: 1, bad: 0x8001 }),
             Entry::Handle(Instant(1), Input::Digested { tag: 2, crc: 0x89ab_cdef }),
+            Entry::Handle(Instant(1), Input::Intact { id: IoId(7) }),
             control(Command::Set { name, value }),
             control(Command::SetDevice { device: DeviceId(1), name: "n".into(), value: "v".into() }),
             control(Command::OnlineDevice { device: DeviceId(1) }),

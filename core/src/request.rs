@@ -88,6 +88,12 @@ pub enum Input {
         /// How it went.
         result: Result<(), IoError>,
     },
+    /// A device finished a read, and [`Engine::expects`](crate::Engine::expects) found it to be what its checksums say, at
+    /// once before: instead of [`Input::Complete`], and with no [`PageWork::Verify`] to follow.
+    Intact {
+        /// [`Dispatch::id`].
+        id: IoId,
+    },
     /// The operator wants something; the answer is [`Output::Done`] with the same tag.
     Control {
         /// The host's own name for the command.
@@ -319,6 +325,20 @@ pub enum PageWork {
         /// Who it should be.
         name: PageName,
     },
+}
+
+/// Blocks that were read and the place of their sums, both in memory; see [`Engine::expects`](crate::Engine::expects). A
+/// block without a sum is right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// With what they are summed.
+    pub kind: Checksum,
+    /// Whole blocks, sixteen at most.
+    pub data: BufRange,
+    /// The page.
+    pub page: BufId,
+    /// Place of the first block's sum.
+    pub first: u16,
 }
 
 /// A request is answered.

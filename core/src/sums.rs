@@ -61,6 +61,16 @@ impl Checksum {
         self != Checksum::None
     }
 
+    /// Quotient and remainder by units of a page, without a division: each kind has a number of its own, known beforehand.
+    pub(crate) fn page_of(self, unit: u32) -> (u32, u32) {
+        const CRC32C: u32 = Checksum::Crc32c.units_per_page();
+        const XXH3: u32 = Checksum::Xxh3.units_per_page();
+        match self {
+            Checksum::Xxh3 => (unit / XXH3, unit % XXH3),
+            Checksum::Crc32c | Checksum::None => (unit / CRC32C, unit % CRC32C),
+        }
+    }
+
     /// Bytes of one sum.
     const fn width(self) -> usize {
         match self {
@@ -120,8 +130,14 @@ pub fn kept(kind: Checksum, sum: u64) -> u64 {
 
 /// Where the sum of a block is: `slot` counts the blocks of the page's units.
 fn place(kind: Checksum, slot: u32) -> usize {
-    let per_sector = kind.units_per_sector() * BLOCKS_PER_UNIT as u32;
-    (slot / per_sector) as usize * SECTOR + SUMS_AT + (slot % per_sector) as usize * kind.width()
+    const CRC32C: u32 = Checksum::Crc32c.units_per_sector() * BLOCKS_PER_UNIT as u32;
+    const XXH3: u32 = Checksum::Xxh3.units_per_sector() * BLOCKS_PER_UNIT as u32;
+    // As with `page_of`: this is looked up for every block that is read.
+    let (sector, within) = match kind {
+        Checksum::Xxh3 => (slot / XXH3, slot % XXH3),
+        Checksum::Crc32c | Checksum::None => (slot / CRC32C, slot % CRC32C),
+    };
+    sector as usize * SECTOR + SUMS_AT + within as usize * kind.width()
 }
 
 /// The sum of a block; 0 = none.

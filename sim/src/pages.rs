@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use braid_core::meta::codec::crc32c;
-use braid_core::request::{Input, PAGES_FIRST, PageWork};
+use braid_core::request::{Expected, Input, PAGES_FIRST, PageWork};
 use braid_core::sums::{self, Checksum, Page};
 use braid_core::units::{BLOCK, BufId, BufRange};
 
@@ -56,9 +56,17 @@ impl Pages {
         *self.page(to) = page;
     }
 
+    /// One bit for each block of stamps that is not what its sum says.
+    pub(crate) fn wrong(&self, expected: &Expected, stamps: &[u64]) -> u16 {
+        let Expected { kind, page, first, .. } = *expected;
+        let page = self.get(page).unwrap_or_else(|| panic!("no page {page}"));
+        let kept = (u32::from(first)..).map(|slot| sums::get(page, kind, slot));
+        let wrong = stamps.chunks(8).zip(kept).map(|(block, kept)| kept != 0 && kept != of_block(kind, block));
+        wrong.enumerate().fold(0, |bad, (i, wrong)| bad | u16::from(wrong) << i)
+    }
+
     /// Does what is asked of pages, and of the stamps that `memory` holds; the answer, if one is due.
     pub(crate) fn work<'a>(&mut self, work: PageWork, memory: impl FnOnce(BufRange) -> &'a [u64]) -> Option<Input> {
-        let sums_of = |kind, data| memory(data).chunks(8).map(move |b| of_block(kind, b));
         match work {
             PageWork::New(page) => {
                 let before = self.0.insert(page.0, Box::new([0; BLOCK as usize]));
@@ -66,7 +74,7 @@ impl Pages {
             }
             PageWork::Sum { kind, data, page, first } => {
                 let page = self.page(page);
-                for (slot, sum) in (u32::from(first)..).zip(sums_of(kind, data)) {
+                for (slot, sum) in (u32::from(first)..).zip(memory(data).chunks(8).map(|block| of_block(kind, block))) {
                     sums::set(page, kind, slot, sum);
                 }
             }
@@ -76,10 +84,7 @@ impl Pages {
             }
             PageWork::Seal { page, name } => sums::seal(self.page(page), &name, crc32c),
             PageWork::Verify { tag, kind, data, page, first } => {
-                let (sums, page) = (sums_of(kind, data), self.page(page));
-                let kept = (u32::from(first)..).map(|slot| sums::get(page, kind, slot));
-                let wrong = sums.zip(kept).map(|(sum, kept)| kept != 0 && kept != sum);
-                let bad = wrong.enumerate().fold(0, |bad, (i, wrong)| bad | u16::from(wrong) << i);
+                let bad = self.wrong(&Expected { kind, data, page, first }, memory(data));
                 return Some(Input::Verified { tag, bad });
             }
             PageWork::Unsummed { tag, kind, page, first, count } => {

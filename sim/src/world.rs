@@ -89,6 +89,9 @@ pub struct World {
     pub instant: bool,
     /// What each device had to do.
     pub loads: Vec<Load>,
+    /// Reads that were compared with their checksums on arrival, and questions that had to wait for a page, or for a second
+    /// look.
+    pub compared: (u64, u64),
     /// A mistake made on purpose.
     pub sabotage: Option<Sabotage>,
     /// A mistake that the engine itself makes on purpose.
@@ -151,6 +154,7 @@ impl World {
             keeps_payload: true,
             instant: false,
             loads: Vec::new(),
+            compared: (0, 0),
             sabotage: None,
             slip: None,
             tape: None,

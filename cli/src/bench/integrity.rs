@@ -1,13 +1,15 @@
 //! What checksums cost: pools with them beside the same pool without, 4 KiB random reads at depth 32, in this process and over
-//! a socket. Both are on memory, where nothing else takes time; all checksums of the volume are in memory too.
+//! a socket. On memory, where nothing else takes time, and on a file, as users have it; all checksums of the volume are in
+//! memory. A pool without beside another one without says what the machine adds: no row can be told better than that one is 1.
 
 use super::file::{Timed, pooled};
 use super::nbd::{Server, compare};
-use super::{Dice, RUNS, Row, failed, median, pool};
+use super::{Dice, Row, failed, pool};
 use braid_core::Profile;
 use braid_core::sums::Checksum;
-use braid_core::units::MIB;
+use braid_core::units::{MIB, VolumeId};
 use braid_host::control::api::ApiError;
+use braid_host::pump::PumpHandle;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,50 +17,72 @@ const VOLUME: u64 = 256 * MIB;
 const DISK: &str = "ram:1G";
 /// Of the rate without.
 const TARGET: f64 = 0.95;
+/// Many short turns: what else a machine does comes and goes in less than a second.
+const TURNS: usize = 24;
+
+/// Those to compare; the first one is what the others are compared with.
+const CONTESTANTS: [(&str, Checksum); 4] =
+    [("none", Checksum::None), ("none again", Checksum::None), ("crc32c", Checksum::Crc32c), ("xxh3", Checksum::Xxh3)];
 
 pub(super) fn run(quick: bool, dir: &Path) -> Result<Vec<Row>, ApiError> {
-    let time = Duration::from_millis(if quick { 300 } else { 1000 });
-    let mut rows = in_process(time)?;
-    rows.extend(over_nbd(time, dir)?);
+    let turns = (if quick { 6 } else { TURNS }, Duration::from_millis(if quick { 150 } else { 300 }));
+    let temp = tempfile::tempdir_in(dir).map_err(failed)?;
+    let mut rows = in_process("in process, memory", |_| DISK.to_string(), turns)?;
+    rows.extend(in_process(
+        "in process, file",
+        |name| temp.path().join(name.replace(' ', "-")).display().to_string(),
+        turns,
+    )?);
+    rows.extend(over_nbd("NBD, memory", |_| DISK.to_string(), turns, dir)?);
+    rows.extend(over_nbd("NBD, file", |role| temp.path().join(role).display().to_string(), turns, dir)?);
     Ok(rows)
 }
 
-fn in_process(time: Duration) -> Result<Vec<Row>, ApiError> {
-    let mut pools = Vec::new();
-    for kind in Checksum::ALL {
-        let (pump, volume) = pool::start_with(&[DISK.to_string()], Profile::Single, VOLUME, kind)?;
+fn in_process(
+    place: &str,
+    disk: impl Fn(&str) -> String,
+    (turns, time): (usize, Duration),
+) -> Result<Vec<Row>, ApiError> {
+    let mut pools: Vec<(PumpHandle, VolumeId)> = Vec::new();
+    for (name, kind) in CONTESTANTS {
+        let (pump, volume) = pool::start_with(&[disk(name)], Profile::Single, VOLUME, kind)?;
         pool::fill(&pump, volume, VOLUME)?;
         pools.push((pump, volume));
     }
     let mut rates = vec![Vec::new(); pools.len()];
-    for run in 0..RUNS {
+    for run in 0..turns {
         for step in 0..pools.len() {
             let who = if run % 2 == 0 { step } else { pools.len() - 1 - step };
             let (pump, volume) = &pools[who];
             rates[who].push(pooled(pump, Timed::reads(*volume, Dice(run as u64 + 1), time))?);
         }
     }
-    let of = |kind: Checksum| median(&rates[kind as usize]);
-    let row = |kind: Checksum| {
-        Row::rate(format!("{} 4k randread d32, in process", kind.name()), "none", of(kind), of(Checksum::None), TARGET)
+    let row = |(who, (name, _)): (usize, (&str, Checksum))| {
+        Row::turns(format!("{name} 4k randread d32, {place}"), "none", &rates[who], &rates[0], TARGET)
     };
-    Ok([Checksum::Crc32c, Checksum::Xxh3].map(row).into())
+    Ok(CONTESTANTS.into_iter().enumerate().skip(1).map(row).collect())
 }
 
-fn over_nbd(time: Duration, dir: &Path) -> Result<Vec<Row>, ApiError> {
+fn over_nbd(
+    place: &str,
+    disk: impl Fn(&str) -> String,
+    turns: (usize, Duration),
+    dir: &Path,
+) -> Result<Vec<Row>, ApiError> {
     let temp = tempfile::tempdir_in(dir).map_err(failed)?;
     let own = std::env::current_exe().map_err(failed)?;
-    let server = |kind: Checksum| {
-        let (word, socket) = (kind.name(), temp.path().join(kind.name()));
-        let words = format!("internal bench-serve --checksum {word} {} {VOLUME} {DISK}", socket.display());
+    let server = |role: &str, i: usize, kind: Checksum| {
+        let (word, socket) = (kind.name(), temp.path().join(format!("{role}{i}")));
+        let disk = disk(role);
+        let words = format!("internal bench-serve --checksum {word} {} {VOLUME} {disk}", socket.display());
         let found = Server::start(word, &format!("{} {words}", own.display()), "v", socket)?;
         found.ok_or_else(|| failed("this program is not where it was"))
     };
     let mut rows = Vec::new();
-    for kind in [Checksum::Crc32c, Checksum::Xxh3] {
-        let mut both = [server(kind)?, server(Checksum::None)?];
-        let case = format!("{} 4k randread d32, NBD", kind.name());
-        rows.extend(compare(&mut both, &case, TARGET, 1, super::nbd::RANDOM_READS, time)?);
+    for (i, (name, kind)) in CONTESTANTS.into_iter().enumerate().skip(1) {
+        let mut both = [server("ours", i, kind)?, server("theirs", i, Checksum::None)?];
+        let case = format!("{name} 4k randread d32, {place}");
+        rows.extend(compare(&mut both, &case, TARGET, 1, super::nbd::RANDOM_READS, turns)?);
     }
     Ok(rows)
 }

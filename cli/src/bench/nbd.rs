@@ -1,7 +1,7 @@
 //! Our NBD server beside nbdkit and qemu-nbd.
 //!
 //! All servers run as processes of their own on Unix sockets, are filled once, and take turns: A B C C B A, five times
-//! each. A server that is not installed is left out, and said so.
+//! each or more. A server that is not installed is left out, and said so.
 
 use super::load::{Conn, Shape, round_trip_ns, together};
 use super::{RUNS, Row, failed, median, process_cpu_ns};
@@ -162,7 +162,7 @@ pub(super) fn run(quick: bool, dir: &Path, only: Option<&str>) -> Result<Vec<Row
             }
         }
         for (n, case, shape) in cases {
-            rows.extend(compare(&mut servers, &label(n, case), group.target, n, shape, time)?);
+            rows.extend(compare(&mut servers, &label(n, case), group.target, n, shape, (RUNS, time))?);
         }
         if let Some(found) = fio(&mut servers, group, time, &wanted)? {
             rows.extend(found);
@@ -175,20 +175,21 @@ fn target(group: f64, shape: Shape) -> f64 {
     if shape.depth == 32 { group } else { 1.0 }
 }
 
-/// Everybody's turn, there and back, until each had [`RUNS`].
+/// Everybody's turn, there and back, until each had so many; what each turn gave.
 fn in_turns(
     count: usize,
+    runs: usize,
     mut turn: impl FnMut(usize, u64) -> Result<[f64; 3], ApiError>,
-) -> Result<Vec<[f64; 3]>, ApiError> {
+) -> Result<Vec<[Vec<f64>; 3]>, ApiError> {
     let mut results = vec![[const { Vec::new() }; 3]; count];
-    for run in 0..RUNS {
+    for run in 0..runs {
         for step in 0..count {
             let who = if run % 2 == 0 { step } else { count - 1 - step };
             let values = turn(who, run as u64 + 1)?;
             results[who].iter_mut().zip(values).for_each(|(all, value)| all.push(value));
         }
     }
-    Ok(results.iter().map(|all| [0, 1, 2].map(|i| median(&all[i]))).collect())
+    Ok(results)
 }
 
 pub(super) fn compare(
@@ -197,9 +198,9 @@ pub(super) fn compare(
     group: f64,
     n: usize,
     shape: Shape,
-    time: Duration,
+    (runs, time): (usize, Duration),
 ) -> Result<Vec<Row>, ApiError> {
-    let results = in_turns(servers.len(), |who, seed| {
+    let results = in_turns(servers.len(), runs, |who, seed| {
         let server = &mut servers[who];
         let (cpu, began) = (process_cpu_ns(server.child.id()), Instant::now());
         let rate = together(&mut server.conns[..n], shape, seed, time)
@@ -208,13 +209,14 @@ pub(super) fn compare(
         let cpu = cpu as f64 / (rate * began.elapsed().as_secs_f64()).max(1.0);
         Ok([rate, cpu, round_trip_ns(&server.conns[..n])])
     })?;
-    let [ours, our_cpu, our_trip] = results[0];
+    let [ours, our_cpu, our_trip] = &results[0];
+    let (our_cpu, our_trip) = (median(our_cpu), median(our_trip));
     let others = servers.iter().zip(&results).skip(1);
     Ok(others
-        .map(|(server, &[rate, cpu, trip])| Row {
-            cpu_ns: Some((our_cpu, cpu)),
-            round_trip_ns: (trip > 0.0).then_some((our_trip, trip)),
-            ..Row::rate(case, &server.name, ours, rate, target(group, shape))
+        .map(|(server, [rates, cpu, trip])| Row {
+            cpu_ns: Some((our_cpu, median(cpu))),
+            round_trip_ns: (median(trip) > 0.0).then_some((our_trip, median(trip))),
+            ..Row::turns(case, &server.name, ours, rates, target(group, shape))
         })
         .collect())
 }
@@ -233,20 +235,21 @@ fn fio(
             continue;
         }
         let mut absent = false;
-        let results = in_turns(servers.len(), |who, _| match fio_once(&servers[who], who == 0, rw, depth, time)? {
-            Some(rate) => Ok([rate, 0.0, 0.0]),
-            None => {
-                absent = true;
-                Ok([0.0; 3])
-            }
-        })?;
+        let results =
+            in_turns(servers.len(), RUNS, |who, _| match fio_once(&servers[who], who == 0, rw, depth, time)? {
+                Some(rate) => Ok([rate, 0.0, 0.0]),
+                None => {
+                    absent = true;
+                    Ok([0.0; 3])
+                }
+            })?;
         if absent {
             eprintln!("fio with the nbd engine is not installed, left out");
             return Ok(None);
         }
         let target = if depth == 32 { group.target } else { 1.0 };
         let others = servers.iter().zip(&results).skip(1);
-        rows.extend(others.map(|(server, r)| Row::rate(case.clone(), &server.name, results[0][0], r[0], target)));
+        rows.extend(others.map(|(server, r)| Row::turns(case.clone(), &server.name, &results[0][0], &r[0], target)));
     }
     Ok(Some(rows))
 }

@@ -101,13 +101,14 @@ impl Engine {
     /// Reads one contiguous piece of a chunk, which is at `at` of the volume: a mirror is chosen per strip where there are
     /// strips, else once.
     fn read_extent(&mut self, id: u32, owner: Owner, chunk: ChunkId, offset: u64, buf: BufRange, at: u64) {
+        let volume = self.requests[id].request.volume;
+        let is_summed = self.is_summed(volume);
         let mut done = 0;
         while done < u64::from(buf.len) {
             let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
             let piece = slice(c.profile, c.columns.len(), offset + done, u64::from(buf.len) - done);
             self.counters.translations += 1;
-            let volume = self.requests[id].request.volume;
-            if self.is_summed(volume) {
+            if is_summed {
                 self.fetch_sums(chunk, offset + done, piece.len);
             }
             let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");

@@ -309,7 +309,8 @@ impl Engine {
         self.now = self.now.max(now);
         match input {
             Input::Submit(request) => self.submit(request),
-            Input::Complete { id, result } => self.complete(id, result),
+            Input::Complete { id, result } => self.complete(id, result, false),
+            Input::Intact { id } => self.complete(id, Ok(()), true),
             Input::Control { tag, command } => match self.control(command) {
                 Ok((done, Due::Now)) => self.outputs.push_back(Output::Done { tag, result: Ok(done) }),
                 Ok((done, Due::Stable(lsn))) => self.wait_stable(lsn, Waiter::Control { tag, done }),
@@ -355,8 +356,12 @@ impl Engine {
                 // Last, so that clients' commands are on their way while it looks for work.
                 match self.scrub_turn().max(self.moving_turn()) {
                     scrub::Turn::Moved => {}
-                    scrub::Turn::Later => return Output::Idle { until: Some(self.now) },
+                    scrub::Turn::Later => {
+                        self.sums.drained();
+                        return Output::Idle { until: Some(self.now) };
+                    }
                     scrub::Turn::Nothing => {
+                        self.sums.drained();
                         let until = self
                             .commit_deadline()
                             .into_iter()
@@ -519,7 +524,7 @@ impl Engine {
                     {
                         view.completed_other(self.now, io.owner.is_interactive());
                     }
-                    self.retire(io, Err(IoError::Gone));
+                    self.retire(io, Err(IoError::Gone), false);
                     came_back = true;
                 }
                 self.wakes.set(device, self.queues[device.index()].wake_at());
@@ -553,7 +558,8 @@ impl Engine {
         came_back
     }
 
-    fn complete(&mut self, id: IoId, result: Result<(), IoError>) {
+    /// `intact`: what was read is what its checksums say.
+    fn complete(&mut self, id: IoId, result: Result<(), IoError>, intact: bool) {
         let head = self.ios.get(id.0).expect("a completion names a dispatch in flight");
         let (device, op, offset, head_next) = (head.device, head.op, head.offset, head.next);
         let latency = self.now.since(head.admitted);
@@ -601,7 +607,7 @@ impl Engine {
                 }
             }
             is_head = false;
-            self.retire(io, result);
+            self.retire(io, result, intact);
         }
     }
 
@@ -619,14 +625,14 @@ impl Engine {
     }
 
     /// One I/O of a completed command goes back to whoever waits for it.
-    fn retire(&mut self, io: Io, result: Result<(), IoError>) {
+    fn retire(&mut self, io: Io, result: Result<(), IoError>, intact: bool) {
         match io.owner {
             Owner::Read(id) | Owner::Edge(id) if io.op == DeviceOp::Read => match result {
                 Ok(()) => {
                     if io.set.is_second_try() {
                         self.want_mend(id, &io);
                     }
-                    match io.summed {
+                    match io.summed && !intact {
                         true => self.verify(io),
                         false => self.count_down(id),
                     }

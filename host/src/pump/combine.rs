@@ -5,7 +5,7 @@ use braid_core::units::BufRange;
 
 use super::Pump;
 use crate::buffers::Buffers;
-use crate::checksum::crc32c_of;
+use crate::checksum::crc32c_joined;
 use crate::parity::{self, Addend};
 
 impl Pump {
@@ -16,7 +16,7 @@ impl Pump {
 
 /// The checksum of ranges, one after the other.
 pub(super) fn digest(buffers: &Buffers, data: &[BufRange]) -> u32 {
-    crc32c_of(data.iter().map(|&range| {
+    crc32c_joined(data.iter().map(|&range| {
         let (from, len) = buffers.raw(range).expect("the engine names buffers that it was given");
         // SAFETY: `raw` checked the range, and no device writes to it while the engine works on it.
         unsafe { std::slice::from_raw_parts(from.cast_const(), len) }

@@ -88,8 +88,12 @@ impl Pump {
             }
             *zeroing = None;
         }
+        let input = match result {
+            Ok(()) => self.read_done(id),
+            Err(_) => Input::Complete { id, result },
+        };
         let now = self.now();
-        self.engine.handle(now, Input::Complete { id, result });
+        self.engine.handle(now, input);
     }
 
     /// The device cannot clear by itself: the next piece of zeros is written.

@@ -1,8 +1,8 @@
 //! Work on pages of checksums: what the engine decides about, and never sees.
 
-use braid_core::request::{Input, PageWork};
+use braid_core::request::{Expected, Input, PageWork};
 use braid_core::sums::{self, Checksum};
-use braid_core::units::{BLOCK, BufId, BufRange};
+use braid_core::units::{BLOCK, BufId, BufRange, IoId};
 
 use super::Pump;
 use crate::buffers::Buffers;
@@ -25,7 +25,8 @@ impl Pump {
             PageWork::SumZeros { kind, page, first, count } => fill(buffers, kind, page, first, count, of_zeros(kind)),
             PageWork::Seal { page, name } => sums::seal(page_mut(buffers, page), &name, crc32c),
             PageWork::Verify { tag, kind, data, page, first } => {
-                return Some(Input::Verified { tag, bad: verify(buffers, kind, data, page, first) });
+                let expected = Expected { kind, data, page, first };
+                return Some(Input::Verified { tag, bad: verify(buffers, &expected) });
             }
             PageWork::Unsummed { tag, kind, page, first, count } => {
                 let bad = sums::unsummed(page_mut(buffers, page), kind, first, count);
@@ -41,13 +42,23 @@ impl Pump {
     }
 }
 
+impl Pump {
+    /// What a read that was well comes back as: compared now, while it is in the cache of the processor.
+    pub(super) fn read_done(&self, id: IoId) -> Input {
+        match self.engine.expects(id, |expected| verify(&self.buffers, &expected) == 0) {
+            true => Input::Intact { id },
+            false => Input::Complete { id, result: Ok(()) },
+        }
+    }
+}
+
 fn page_mut(buffers: &mut Buffers, page: BufId) -> &mut sums::Page {
     buffers.page_mut(page).expect(NAMED)
 }
 
-fn block(buffers: &Buffers, data: BufRange, i: u32) -> &[u8] {
+fn block(buffers: &Buffers, data: BufRange, i: u32) -> &[u8; BLOCK as usize] {
     let (offset, len) = (data.offset + i * BLOCK as u32, BLOCK as u32);
-    buffers.range(BufRange { buf: data.buf, offset, len }).expect(NAMED)
+    buffers.range(BufRange { buf: data.buf, offset, len }).and_then(<[u8]>::first_chunk).expect(NAMED)
 }
 
 fn fill(buffers: &mut Buffers, kind: Checksum, page: BufId, first: u16, count: u16, sum: u64) {
@@ -56,7 +67,8 @@ fn fill(buffers: &mut Buffers, kind: Checksum, page: BufId, first: u16, count: u
 }
 
 /// One bit for each block that is not what its sum says.
-fn verify(buffers: &Buffers, kind: Checksum, data: BufRange, page: BufId, first: u16) -> u16 {
+fn verify(buffers: &Buffers, expected: &Expected) -> u16 {
+    let Expected { kind, data, page, first } = *expected;
     let page: &sums::Page = buffers.bytes(page).first_chunk().expect(NAMED);
     let mut bad = 0;
     for i in 0..data.len / BLOCK as u32 {

@@ -116,7 +116,7 @@ pub fn kinds(record: &[u8]) -> [u64; 3] {
         if let Ok(Entry::Handle(_, input)) = entry {
             kinds[match input {
                 Input::Submit(_) => 0,
-                Input::Complete { .. } => 1,
+                Input::Complete { .. } | Input::Intact { .. } => 1,
                 _ => 2,
             }] += 1;
         }

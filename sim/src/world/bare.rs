@@ -113,7 +113,11 @@ impl World {
             assert_eq!(content.len(), len, "records and payload in one command: {dispatch:?}");
             self.disks[device.index() - 1].write(offset, content, true, || true);
         }
-        self.input(Input::Complete { id, result: fails.map_or(Ok(()), Err) });
+        let input = match fails {
+            None => self.read_done(id),
+            Some(error) => Input::Complete { id, result: Err(error) },
+        };
+        self.input(input);
     }
 
     /// The engine stops and is opened again from what is on the disks: what it had learnt is forgotten.

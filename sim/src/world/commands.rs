@@ -159,7 +159,11 @@ impl World {
         }
         self.leave(dispatch, &content, mark, strike);
         self.note_outcome(dispatch, is_fine);
-        self.input(Input::Complete { id, result });
+        let input = match result {
+            Ok(()) => self.read_done(id),
+            Err(_) => Input::Complete { id, result },
+        };
+        self.input(input);
         if self.sabotage == Some(Sabotage::CompleteTwice) {
             self.input(Input::Complete { id, result });
         }

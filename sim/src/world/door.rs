@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use braid_core::control::Done;
-use braid_core::request::{Copy, Input, NO_BUF, Output, RequestError};
-use braid_core::units::{BufRange, DeviceId, Instant};
+use braid_core::request::{Copy, Expected, Input, NO_BUF, Output, PageWork, RequestError};
+use braid_core::units::{BufRange, DeviceId, Instant, IoId};
 
 use super::client::Answer;
 use super::life::config_of;
@@ -23,6 +23,7 @@ impl World {
             Input::Complete { id, result } => {
                 [2, u64::from(id.0), u64::from(result.is_ok())].iter().for_each(|&n| mix(&mut self.hash, n));
             }
+            Input::Intact { id } => [2, u64::from(id.0), 2].iter().for_each(|&n| mix(&mut self.hash, n)),
             Input::Control { tag, .. } => mix(&mut self.hash, tag ^ 3),
             Input::Compared { tag, equal } => mix(&mut self.hash, tag << 1 ^ u64::from(*equal) ^ 6 << 50),
             Input::Verified { tag, bad } => mix(&mut self.hash, tag << 1 ^ u64::from(*bad) ^ 7 << 50),
@@ -82,6 +83,7 @@ impl World {
                     self.done.push((tag, result));
                 }
                 Output::Page(work) => {
+                    self.compared.1 += u64::from(matches!(work, PageWork::Verify { .. }));
                     let answer = match self.keeps_payload {
                         true => {
                             let World { pages, buffers, .. } = self;
@@ -115,6 +117,20 @@ impl World {
                     return self.rest();
                 }
             }
+        }
+    }
+
+    /// What a command that was well comes back as: a read is compared at once, where its checksums are known.
+    pub(super) fn read_done(&mut self, id: IoId) -> Input {
+        let World { engine, pages, buffers, keeps_payload, .. } = self;
+        let is_right =
+            |expected: Expected| !*keeps_payload || pages.wrong(&expected, memory_in(buffers, expected.data)) == 0;
+        match engine.as_ref().expect("the engine is up").expects(id, is_right) {
+            true => {
+                self.compared.0 += 1;
+                Input::Intact { id }
+            }
+            false => Input::Complete { id, result: Ok(()) },
         }
     }
 

@@ -150,6 +150,72 @@ fn a_cache_that_is_too_small_costs_time_and_nothing_else() {
     }
 }
 
+/// Once its page is in memory nothing asks about a read any more; what a disk changed is noticed all the same.
+#[test]
+fn a_read_whose_sums_are_at_hand_is_compared_on_arrival() {
+    for kind in KIND {
+        for (devices, profile) in [(1, Profile::Single), (4, Profile::Raid10), (3, Profile::Raid0)] {
+            let (mut world, v) = pool(devices, profile, &[("checksum", kind)]);
+            for i in 0..20 {
+                world.run(v, Op::Write { fua: false }, i * MIB + i * 512, 150 * 1024).unwrap();
+            }
+            // The edges of those writes were read too.
+            world.compared = (0, 0);
+            for i in 0..20 {
+                // Within units, over their ends, and joined by neighbours.
+                world.run(v, Op::Read, i * MIB + 8 * BLOCK, BLOCK).unwrap();
+                world.run(v, Op::Read, i * MIB + 12 * BLOCK + 512, 9 * BLOCK).unwrap();
+                for k in 0..8 {
+                    world.submit(0, v, Op::Read, i * MIB + k * BLOCK, BLOCK, Default::default());
+                }
+                world.run_until_answered();
+            }
+            let (there, asked) = world.compared;
+            assert!(there >= 60 && asked == 0, "{kind} {profile:?}: {there} on arrival, {asked} later");
+            let (device, place) = world.places(v, 3 * MIB + 8 * BLOCK)[0];
+            world.disks[device.index() - 1].corrupt(place + 77, 1);
+            let result = world.run(v, Op::Read, 3 * MIB + 8 * BLOCK, BLOCK);
+            assert_eq!(result.is_ok(), profile == Profile::Raid10, "{kind} {profile:?}");
+        }
+    }
+}
+
+/// A cache of 64 pages for 110, reads and writes of the same blocks beside each other.
+#[test]
+fn pages_come_and_go_while_reads_are_under_way() {
+    for seed in 0..4 {
+        let (mut world, v) = pool(2, Profile::Raid1, &[("checksum", "xxh3"), ("checksum_cache", "256K")]);
+        let mut rng = braid_sim::Rng::new(seed);
+        for i in 0..165 {
+            world.run(v, Op::Write { fua: false }, i * MIB, MIB).unwrap();
+        }
+        let place = |rng: &mut braid_sim::Rng| rng.below(165 * 16) * 64 * 1024;
+        world.compared = (0, 0);
+        for _ in 0..1500 {
+            let at = place(&mut rng) + rng.below(14) * BLOCK;
+            let op = match rng.below(4) {
+                0 => Op::Write { fua: false },
+                1 if rng.below(20) == 0 => Op::Discard,
+                _ => Op::Read,
+            };
+            let len = BLOCK * (1 + rng.below(6)) - rng.below(2) * 512;
+            world.submit(0, v, op, at, len, Default::default());
+            // The same again at once: what is read may be changing.
+            if op != Op::Read {
+                world.submit(1, v, Op::Read, at, len, Default::default());
+            }
+            for _ in 0..rng.below(4) {
+                world.step();
+            }
+        }
+        world.run_until_answered();
+        let (there, asked) = world.compared;
+        assert!(there > 200 && asked > 200, "seed {seed}: {there} on arrival, {asked} later");
+        all_is_well(&mut world);
+        assert_eq!(wrong_blocks(&world), [0; 2], "seed {seed}");
+    }
+}
+
 #[test]
 fn a_page_that_is_wrong_or_old_on_one_disk_is_taken_from_the_other() {
     let (mut world, v) = pool(2, Profile::Raid1, &[("checksum", "crc32c")]);

@@ -29,6 +29,8 @@ pub(super) struct Page {
     pub(super) since: u64,
     /// The same of what is on its way home.
     pub(super) leaving: Option<u64>,
+    /// How many drains had ended when it became ready.
+    ready_after: u64,
     /// Comings and goings of members when it left.
     pub(super) roster: u64,
     /// Somebody used it since the hand passed.
@@ -93,6 +95,14 @@ impl Sums {
         (self.pages[slot].state == State::Ready).then_some(slot)
     }
 
+    /// The same, if its memory says by now what it should: a page that became ready since the last drain may have been
+    /// made, cleared or loaded by outputs that nobody carried out yet. What is to be put in since then may be missing.
+    pub(super) fn settled(&self, chunk: ChunkId, index: u32) -> Option<u32> {
+        let slot = self.slot(chunk, index)?;
+        let page = &self.pages[slot];
+        (page.state == State::Ready && page.ready_after != self.drains).then_some(slot)
+    }
+
     fn slot(&self, chunk: ChunkId, index: u32) -> Option<u32> {
         self.places.get(chunk.index())?.get(index as usize)?.checked_sub(1)
     }
@@ -127,8 +137,10 @@ impl Engine {
 
     /// Somebody will need the page soon: it is loaded meanwhile, if there is room.
     pub(super) fn fetch_page(&mut self, chunk: ChunkId, index: u32) {
-        if self.sums.slot(chunk, index).is_none() && self.sums.line.is_empty() && self.make_room() {
-            self.load(chunk, index, None);
+        match self.sums.slot(chunk, index) {
+            Some(slot) => self.sums.pages[slot].used = true,
+            None if self.sums.line.is_empty() && self.make_room() => self.load(chunk, index, None),
+            None => {}
         }
     }
 
@@ -239,6 +251,7 @@ impl Engine {
             failed: false,
             since: 0,
             leaving: None,
+            ready_after: 0,
             roster: 0,
             used: true,
             waiters: need.into_iter().collect(),
@@ -381,8 +394,9 @@ impl Engine {
     }
 
     fn page_ready(&mut self, slot: u32) {
+        let drains = self.sums.drains;
         let page = &mut self.sums.pages[slot];
-        (page.state, page.pins) = (State::Ready, page.pins + 1);
+        (page.state, page.pins, page.ready_after) = (State::Ready, page.pins + 1, drains);
         for need in core::mem::take(&mut page.waiters) {
             self.serve(slot, need);
         }

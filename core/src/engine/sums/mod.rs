@@ -122,6 +122,8 @@ pub(super) struct Sums {
     /// Pages to write, and how many are on their way.
     to_write: VecDeque<u32>,
     writing: u32,
+    /// Drains that have ended.
+    drains: u64,
     /// Reads that are being compared.
     checks: Slab<Check>,
     /// Blocks that no copy holds any more: volume and block.
@@ -138,6 +140,11 @@ impl Sums {
         self.awaited.is_some()
     }
 
+    /// Memory is what was asked for.
+    pub(super) fn drained(&mut self) {
+        self.drains += 1;
+    }
+
     pub(super) fn kind(&self) -> Checksum {
         self.kind
     }
@@ -150,14 +157,8 @@ impl Sums {
 /// Page and place in it of a block of a chunk.
 pub(super) fn locate(kind: Checksum, byte: u64) -> (u32, u16) {
     let unit = (byte / UNIT) as u32;
-    let (index, within) = (unit / kind.units_per_page(), unit % kind.units_per_page());
+    let (index, within) = kind.page_of(unit);
     (index, (u64::from(within) * (UNIT / BLOCK) + byte % UNIT / BLOCK) as u16)
-}
-
-/// Bytes from here to the end of the page's units.
-fn left_in_page(kind: Checksum, byte: u64) -> u64 {
-    let span = u64::from(kind.units_per_page()) * UNIT;
-    span - byte % span
 }
 
 /// First byte of a page in the volume of pages.

@@ -5,14 +5,14 @@
 use alloc::vec::Vec;
 
 use super::cache::memory;
-use super::{Engine, MEND_TAG, Need, PAGE_TAG, SCRUB_TAG, left_in_page, locate};
+use super::{Engine, MEND_TAG, Need, PAGE_TAG, SCRUB_TAG, locate};
 use crate::engine::data::envelope;
 use crate::engine::mend::runs;
 use crate::engine::rows;
 use crate::profile::content_offset;
 use crate::queue::{CopySet, Io, Owner};
-use crate::request::{Output, PageWork};
-use crate::units::{BLOCK, BufRange, ChunkId, DeviceId, UNIT, VolumeId};
+use crate::request::{Expected, Output, PageWork};
+use crate::units::{BLOCK, BufRange, ChunkId, DeviceId, IoId, UNIT, VolumeId};
 
 /// One copy of a piece of a read, in memory.
 pub(super) struct Check {
@@ -27,11 +27,47 @@ impl Engine {
     /// The sums of a piece that is being read come along, if they are not here.
     pub(in crate::engine) fn fetch_sums(&mut self, chunk: ChunkId, byte: u64, len: u64) {
         let kind = self.sums.kind;
+        let (first, last) = (locate(kind, byte).0, locate(kind, byte + len - 1).0);
+        (first..=last).for_each(|index| self.fetch_page(chunk, index));
+    }
+
+    /// Whether the blocks of a read that is just done are what their sums say: true when all those sums are in memory and
+    /// `is_right` says so of each piece, in order, until one is not. The host asks when a read was well, and then says
+    /// [`Input::Intact`](crate::request::Input::Intact) for true and `Complete` for false. That is as good in every case,
+    /// and the long way: sums that have to be loaded, blocks that a write is changing, copies that are wrong.
+    ///
+    /// Nobody else may hand anything in between the two.
+    pub fn expects(&self, id: IoId, mut is_right: impl FnMut(Expected) -> bool) -> bool {
+        if !self.sums.is_on() {
+            return false;
+        }
+        let mut any = false;
+        for io in self.command(id).filter(|io| io.summed) {
+            if !self.expects_of(io, &mut is_right) {
+                return false;
+            }
+            any = true;
+        }
+        any
+    }
+
+    fn expects_of(&self, io: &Io, is_right: &mut impl FnMut(Expected) -> bool) -> bool {
+        let c = self.pool.chunk(io.set.chunk).expect("it was read from it");
+        let at = content_offset(c.profile, c.columns.len(), io.set.first as usize, io.set.offset);
+        let at = at.expect("content was read");
+        let (kind, len) = (self.sums.kind, u64::from(io.buf.len));
         let mut done = 0;
         while done < len {
-            self.fetch_page(chunk, locate(kind, byte + done).0);
-            done += left_in_page(kind, byte + done);
+            let piece = (UNIT - (at + done) % UNIT).min(len - done);
+            let (index, first) = locate(kind, at + done);
+            let Some(slot) = self.sums.settled(io.set.chunk, index) else { return false };
+            let data = BufRange { offset: io.buf.offset + done as u32, len: piece as u32, ..io.buf };
+            if !is_right(Expected { kind, data, page: memory(slot, 0), first }) {
+                return false;
+            }
+            done += piece;
         }
+        true
     }
 
     /// A copy of a piece was read: its blocks are compared with their sums.

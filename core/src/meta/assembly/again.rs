@@ -94,7 +94,7 @@ impl Assembly {
             let held = unit.and_then(|read| self.have.get(&read)).and_then(|held| held.result.as_ref().ok());
             bytes.extend_from_slice(held.map_or(&[], |bytes| bytes));
             bytes.resize(bytes.len().next_multiple_of(UNIT as usize), 0);
-            if held.is_none_or(Vec::is_empty) {
+            if held.is_none_or(|bytes| bytes.is_empty()) {
                 bytes.resize(bytes.len() + UNIT as usize, 0);
             }
         }
