@@ -202,17 +202,7 @@ impl Engine {
     /// The first thing the engine does is a checkpoint, so that the log of the run before is never needed again.
     pub fn new(opened: Opened, now: Instant, boot: Uuid, opening: Uuid) -> Engine {
         let Opened {
-            pool,
-            mut superblock,
-            pages,
-            root,
-            next_lsn,
-            next_seq,
-            orphans,
-            unflushed,
-            damaged,
-            replayed,
-            ..
+            pool, mut superblock, pages, root, next_lsn, next_seq, orphans, unflushed, damaged, replayed, ..
         } = opened;
         superblock.epoch = superblock.epoch.wrapping_add(1);
         superblock.boot = boot;

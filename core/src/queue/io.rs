@@ -56,7 +56,13 @@ impl Owner {
     pub(crate) fn is_interactive(self) -> bool {
         matches!(
             self,
-            Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) | Owner::Log | Owner::Mend(_) | Owner::Row(_) | Owner::Ring
+            Owner::Read(_)
+                | Owner::Write(_)
+                | Owner::Edge(_)
+                | Owner::Log
+                | Owner::Mend(_)
+                | Owner::Row(_)
+                | Owner::Ring
         )
     }
 
@@ -81,7 +87,9 @@ impl Owner {
                 Class::SyncRead
             }
             Owner::Read(_) | Owner::Write(_) | Owner::Edge(_) | Owner::Mend(_) | Owner::Row(_) => Class::SyncWrite,
-            Owner::Ring | Owner::Replay | Owner::Log | Owner::Superblock | Owner::Flush | Owner::CheckpointFlush => Class::SyncWrite,
+            Owner::Ring | Owner::Replay | Owner::Log | Owner::Superblock | Owner::Flush | Owner::CheckpointFlush => {
+                Class::SyncWrite
+            }
             Owner::Page => Class::AsyncWrite,
             Owner::Discard(_) => Class::Trim,
             Owner::Scrub(_) => Class::Scrub,

@@ -1,8 +1,8 @@
 //! A scenario from a seed.
 
-use braid_core::{ChunkType, Profile};
 use braid_core::control::{Command, VolumeClass};
 use braid_core::units::{MIB, VolumeId};
+use braid_core::{ChunkType, Profile};
 
 use super::scenario::{Ask, Life, Member, Scenario, Step};
 use crate::device::Model;

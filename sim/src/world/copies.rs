@@ -13,8 +13,8 @@ use braid_core::volume::{Extent, Volume};
 
 use super::World;
 use crate::checker::Checker;
-use crate::disk::SECTOR;
 use crate::combine;
+use crate::disk::SECTOR;
 
 impl World {
     /// The chunks of a type, and the devices each stands on.

@@ -17,7 +17,9 @@ impl World {
         hold!(Drain, under_way.is_empty(), "{under_way:?} never ended");
         hold!(Drain, self.heap.is_empty() && self.wake.is_none(), "not quiet: {:?}", self.wake);
         hold!(Drain, self.asked.is_empty(), "no answer to {:?}", self.asked);
-        hold!(Drain, self.scratch.is_empty() && self.buffers.is_empty(), "memory is left over");
+        let is_left = !self.scratch.is_empty() || !self.buffers.is_empty();
+        let (scratch, state) = (self.scratch.len(), self.engine().space_state());
+        hold!(Drain, !is_left, "memory is left over: {scratch} scratch buffers of {}; {state}", self.buffers.len());
         let engine = self.engine();
         hold!(Drain, engine.is_quiet() && engine.in_flight() == 0, "{} requests are left", engine.in_flight());
         self.watches.iter().for_each(|watch| watch.check_quiet(engine));

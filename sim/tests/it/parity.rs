@@ -1,11 +1,11 @@
 //! Rows of strips with parity: written, read without some members, after power cuts, after bits went bad.
 
-use braid_core::{DeviceState, Profile, Slip};
 use braid_core::control::{Command, VolumeClass};
 use braid_core::job::Choice;
 use braid_core::request::Op;
 use braid_core::scrub::State;
 use braid_core::units::{DeviceId, KIB, MIB, VolumeId};
+use braid_core::{DeviceState, Profile, Slip};
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::rng::Rng;
 use braid_sim::world::Shape;
@@ -19,7 +19,13 @@ const PARITY: [Profile; 2] = [Profile::Raid5, Profile::Raid6];
 /// Metadata survives as much as data.
 fn pool(seed: u64, devices: usize, profile: Profile, checksum: &str) -> (World, VolumeId) {
     let shapes: Vec<Shape> = vec![shape(96); devices];
-    let mut world = World::with_pool(seed, &shapes, profile, profile.system(), &[("checksum", checksum), ("commit_interval", "60s")]);
+    let mut world = World::with_pool(
+        seed,
+        &shapes,
+        profile,
+        profile.system(),
+        &[("checksum", checksum), ("commit_interval", "60s")],
+    );
     let v = world.volume("v", 64 * MIB, VolumeClass::Data);
     (world, v)
 }
@@ -244,13 +250,9 @@ fn a_crash_and_the_loss_of_members_at_once_cost_nothing_that_was_flushed() {
 /// The same with a mistake: some seed shows it.
 #[test]
 fn an_engine_that_slips_is_caught() {
-    for slip in [
-        Slip::RowNotJournaled,
-        Slip::JournalNotForced,
-        Slip::RingReusedEarly,
-        Slip::ParityNotMade,
-        Slip::WrongFactor,
-    ] {
+    for slip in
+        [Slip::RowNotJournaled, Slip::JournalNotForced, Slip::RingReusedEarly, Slip::ParityNotMade, Slip::WrongFactor]
+    {
         let is_caught = |seed: u64| {
             let run = std::panic::catch_unwind(|| crash_beside_loss(seed, Some(slip)));
             run.is_err() || run.is_ok_and(|run| run.is_err())

@@ -115,7 +115,7 @@ impl Engine {
         if fits == ALL || self.is_new(row) {
             return parts;
         }
-        let mut later = Vec::new();
+        let (mut later, mut cut) = (Vec::new(), Vec::new());
         for part in &mut parts {
             let rest = part.lanes & !fits;
             if rest == 0 {
@@ -126,12 +126,13 @@ impl Engine {
             let left = u64::from(rest.count_ones());
             later.push(Part { first, lanes: rest, buf: part.buf.map(|buf| part_of(buf, skip, left)), ..*part });
             part.lanes &= fits;
+            if part.lanes != 0 {
+                // What is done in two is waited for twice.
+                cut.push(part.writer);
+            }
         }
         parts.retain(|part| part.lanes != 0);
-        // What is done in two is waited for twice.
-        let both = later.iter().filter(|l| parts.iter().any(|p| (p.writer, p.member) == (l.writer, l.member)));
-        let both: Vec<Writer> = both.map(|part| part.writer).collect();
-        both.into_iter().for_each(|writer| self.hold_writer(writer));
+        cut.into_iter().for_each(|writer| self.hold_writer(writer));
         self.rows.lines.entry(row).or_default().parts.extend(later);
         parts
     }

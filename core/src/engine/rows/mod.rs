@@ -204,6 +204,13 @@ impl Engine {
         Some(u8::from(self.is_row_stale(device, (set.chunk, row))))
     }
 
+    /// What rows wait for, in words: for tests and for a developer's log.
+    pub(super) fn rows_state(&self) -> alloc::string::String {
+        let Rows { lines, ready, works, noted, .. } = &self.rows;
+        let (lines, ready, noted, ring) = (lines.len(), ready.len(), noted.len(), self.rows.ring.state());
+        alloc::format!("{lines} rows, {ready} of them ready, {} works, {noted} wait for a note, {ring}", works.len())
+    }
+
     /// Everything that waits for something of a row or for the journal hears that it will not come.
     pub(super) fn give_up_rows(&mut self) {
         for (_, id) in core::mem::take(&mut self.rows.noted) {

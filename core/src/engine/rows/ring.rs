@@ -13,8 +13,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::work::Step;
 use super::change::Piece;
+use super::work::Step;
 use super::{Engine, Lanes, RowId};
 use crate::ChunkType;
 use crate::chunk::Column;
@@ -81,6 +81,18 @@ struct Held {
 impl Ring {
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.group.is_none()
+    }
+
+    /// For whoever looks for what does not go on.
+    pub(super) fn state(&self) -> alloc::string::String {
+        let Ring { blocks, head, waiting, group, held, moved, has_asked, flushed, .. } = self;
+        let (waiting, group) = (waiting.len(), group.as_ref().map(|group| group.pending));
+        let oldest = held.front().map(|held| (held.left, held.flush));
+        alloc::format!(
+            "{waiting} wait for the journal of {blocks} blocks at {head}, group {group:?}, oldest {oldest:?} of {}, flushed \
+             {flushed}, asked {has_asked}, moved {moved:?}",
+            held.len()
+        )
     }
 
     pub(super) fn holds(&self, row: RowId) -> bool {

@@ -146,17 +146,7 @@ impl Engine {
             let column = c.columns[column_of(c.profile, n, at.into(), member)];
             let column = Column { offset: column.offset + u64::from(at) * STRIP, ..column };
             let is_good = self.pool.is_online(column.device) && !self.is_row_stale(column.device, row);
-            Member {
-                column,
-                is_good,
-                asked: 0,
-                bad: 0,
-                doubtful: 0,
-                old: None,
-                new: None,
-                made: 0,
-                failed: None,
-            }
+            Member { column, is_good, asked: 0, bad: 0, doubtful: 0, old: None, new: None, made: 0, failed: None }
         };
         let members = (0..data + c.profile.facts().parity).map(member).collect();
         let (roster, epoch) = (self.roster, self.space.enter());
