@@ -309,6 +309,7 @@ impl Engine {
                 Err(error) => self.outputs.push_back(Output::Done { tag, result: Err(error) }),
             },
             Input::Compared { tag, equal } if tag & mend::TAG != 0 => self.mend_compared(tag, equal),
+            Input::Compared { tag, equal } if tag & rows::TAG != 0 => self.row_compared(tag, equal),
             Input::Compared { tag, equal } => self.scrub_compared(tag, equal),
             Input::Verified { tag, bad } => self.verified(tag, bad),
             Input::Digested { tag, crc } => self.digested(tag, crc),

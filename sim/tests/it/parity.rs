@@ -176,8 +176,12 @@ fn what_rots_on_one_member_is_made_from_the_others() {
         world.run_until_quiet();
         let repaired: u64 = world.engine().pool().devices().map(|d| d.counters.repaired).sum();
         assert!(repaired > 0, "reads put right what they find");
+        // Parity is read by nobody but a scrub.
         scrub(&mut world);
         check_parity(&world);
+        let found = world.engine().pool().scrub.clone();
+        assert!(found.differences > 0 && found.repaired == found.differences, "{found:?}");
+        take_out(&mut world, column.device.0 % 5 + 1);
         all_is_well(&mut world);
     }
 }

@@ -8,12 +8,12 @@ use crate::tools::{Need, have, sh};
 fn parity_carries_data_and_metadata_survives_as_much() {
     let real = Real::start();
     let disks: Vec<String> = (0..4).map(|i| real.disk(&format!("d{i}"), GIB)).collect();
+    let less = real.ok(&format!("create -n less -d raid6 -m raid1 {}", disks.join(" ")));
+    assert!(less.contains("survives the fewer; use -m raid1c3"), "{less}");
     real.ok(&format!("create tank -d raid6 {}", disks.join(" ")));
     assert_eq!(real.ok("list -H -o name,data,meta"), "tank\traid6\traid1c3");
     real.ok("volume create tank/v 256M");
     real.ok("export tank");
-    let less = real.ok(&format!("create -n less -d raid6 -m raid1 {}", disks.join(" ")));
-    assert!(less.contains("survives the fewer; use -m raid1c3"), "{less}");
 }
 
 #[test]

@@ -22,12 +22,14 @@
 //! | `work.rs` | what is being done to a row; memory; reads, and what checksums say of them |
 //! | `change.rs` | what is written, and its parity |
 //! | `rebuild.rs` | strips made from others: wishes, restores |
+//! | `check.rs` | parity under a scrub |
 //! | `missed.rs` | what members miss of rows |
 //! | `ring.rs` | the stripe journal: groups on their way |
 //! | `room.rs` | where it is |
 //! | `replay.rs` | what an opening found in it is written again |
 
 mod change;
+mod check;
 mod missed;
 mod rebuild;
 mod replay;
@@ -73,6 +75,7 @@ pub(super) struct Rows {
     /// Works that wait until the log has this record.
     noted: VecDeque<(Lsn, u32)>,
     ring: ring::Ring,
+    checks: check::Checks,
     replay: replay::Replay,
 }
 
@@ -109,6 +112,7 @@ pub(super) enum Writer {
 enum Other {
     Wish(Wish),
     Restore,
+    Check,
 }
 
 impl Rows {
@@ -179,6 +183,7 @@ impl Engine {
         match line.others.pop_front() {
             Some(Other::Wish(wish)) => self.begin_wish(row, wish),
             Some(Other::Restore) => self.begin_restore(row),
+            Some(Other::Check) => self.begin_check(row),
             None => {
                 let parts = core::mem::take(&mut line.parts);
                 self.begin_change(row, parts);

@@ -49,6 +49,7 @@ pub(super) enum What {
     Change(Vec<Part>),
     Wish(Wish),
     Restore,
+    Check,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,7 @@ pub(super) enum Step {
     Note,
     Read,
     Verify,
+    Compare,
     /// Waits for its group of the journal.
     Journal,
     Write,
@@ -126,7 +128,7 @@ impl Work {
         match &self.what {
             What::Change(parts) => parts.iter().any(|p| matches!(p.writer, super::Writer::Request(_))),
             What::Wish(wish) => wish.is_urgent,
-            What::Restore => false,
+            What::Restore | What::Check => false,
         }
     }
 }
@@ -288,6 +290,7 @@ impl Engine {
         match work.step {
             Step::Read => self.verify_work(id),
             Step::Verify => self.work_verified(id),
+            Step::Compare => self.write_checked(id),
             Step::Write => self.work_written(id),
             step @ (Step::Note | Step::Journal) => unreachable!("nothing is under way in {step:?}"),
         }
@@ -342,6 +345,9 @@ impl Engine {
     /// Everything that was asked for is here, or is not to be had: then something else is asked for.
     fn work_verified(&mut self, id: u32) {
         let work = &self.rows.works[id];
+        if matches!(work.what, What::Check) {
+            return self.check_parity_of(id);
+        }
         let lacks = |&(member, lanes): &(usize, Lanes)| {
             let m = &work.members[member];
             lanes & !(m.asked & m.good(work.is_trusting)) != 0
@@ -353,6 +359,7 @@ impl Engine {
             What::Change(_) => self.make_change(id),
             What::Wish(_) => self.grant_wish(id),
             What::Restore => self.restore_strips(id),
+            What::Check => unreachable!("it was looked at"),
         }
     }
 
@@ -361,6 +368,7 @@ impl Engine {
             What::Change(_) => self.plan_change_of(id),
             What::Wish(_) => self.plan_wish(id),
             What::Restore => self.plan_restore(id),
+            What::Check => false,
         };
         match fits {
             true => self.read_work(id),
@@ -424,6 +432,7 @@ impl Engine {
             What::Change(parts) => parts.iter().for_each(|part| self.row_written(part.writer, work.error)),
             What::Wish(wish) => self.wish_over(*wish, work.error.is_none()),
             What::Restore => self.restored(&work),
+            What::Check => self.checked(&work),
         }
     }
 }

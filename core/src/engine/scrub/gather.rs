@@ -8,8 +8,10 @@ use super::{Engine, Home, Lane, Round, Table};
 use crate::ChunkType;
 use crate::chunk::Column;
 use crate::engine::owners::Walk;
+use crate::engine::rows::is_journal;
 use crate::scrub::{MEMORY, PIECE_MAX, Place, ROUND_MAX, WINDOW};
 use crate::units::{ChunkId, DeviceId, UNIT, round_down};
+use crate::volume::INTERNAL;
 
 /// Where the walk through the maps is.
 pub(super) struct Cursor {
@@ -87,7 +89,9 @@ impl Engine {
                 };
                 seat = Some((id, place));
                 let table = place.and_then(|(lane, at)| lanes.get_mut(lane)?.tables.get_mut(at));
-                if let Some(owner) = table.and_then(|t| t.owners.get_mut(unit as usize)) {
+                // Copies of the stripe journal differ after a crash, and are of use to an opening only, which checks them.
+                let is_journal = home.get().is_some_and(|(volume, at)| volume == INTERNAL && is_journal(at));
+                if let Some(owner) = table.and_then(|t| t.owners.get_mut(unit as usize)).filter(|_| !is_journal) {
                     *owner = home;
                 }
             },

@@ -200,9 +200,14 @@ impl Engine {
         self.scrub.meter.run(self.now);
         match self.scrub.round.as_ref().map(|round| round.gather.is_some()) {
             None => {
-                if !self.begin_round() {
-                    self.finish_scrub();
+                if self.begin_round() {
+                    self.rewind_rows();
+                    return Turn::Moved;
                 }
+                if let Some(turn) = self.scrub_rows() {
+                    return turn;
+                }
+                self.finish_scrub();
                 Turn::Moved
             }
             Some(true) => {

@@ -1,0 +1,181 @@
+//! Parity under a scrub: when all that volumes hold was read, each live row is read whole and its parity made once more. What is
+//! not alike is written anew, where checksums find nothing wrong with the data.
+
+use alloc::string::String;
+
+use super::work::{Step, TAG, What, Work};
+use super::{ALL, Engine, Other, RowId};
+use crate::engine::mend::runs;
+use crate::engine::scrub::Turn;
+use crate::profile::parity::plan_read;
+use crate::request::{DeviceOp, Event, IoError, Output};
+use crate::units::{BLOCK, ChunkId, STRIP};
+
+/// Rows under way at once.
+const ACTIVE_MAX: u32 = 4;
+/// Rows that one turn passes over.
+const TURN: u32 = 4096;
+
+/// How far a scrub is with rows.
+#[derive(Default)]
+pub(super) struct Checks {
+    next: Option<RowId>,
+    active: u32,
+}
+
+impl Engine {
+    /// The scrub is at volumes: rows come after that, from the first one on.
+    pub(in crate::engine) fn rewind_rows(&mut self) {
+        self.rows.checks.next = None;
+    }
+
+    /// Goes on with rows; None when there is none left.
+    pub(in crate::engine) fn scrub_rows(&mut self) -> Option<Turn> {
+        if self.rows.checks.active >= ACTIVE_MAX {
+            return Some(Turn::Nothing);
+        }
+        let (first, mut at) = self.rows.checks.next.unwrap_or_default();
+        let mut spent = 0;
+        let mut found = None;
+        for chunk in self.pool.chunks() {
+            let is_wanted = chunk.id >= first && chunk.id.0 < self.pool.scrub.end && chunk.rows() > 0 && !chunk.closing;
+            if !is_wanted {
+                continue;
+            }
+            at = if chunk.id == first { at } else { 0 };
+            let left = chunk.rows().saturating_sub(at).min(TURN - spent);
+            if let Some(row) = (at..at + left).find(|&row| chunk.is_live(row)) {
+                found = Some((chunk.id, row));
+                break;
+            }
+            spent += left;
+            if spent >= TURN {
+                self.rows.checks.next = Some((chunk.id, at + left));
+                return Some(Turn::Later);
+            }
+        }
+        match found {
+            Some((chunk, row)) => {
+                self.rows.checks.next = Some((chunk, row + 1));
+                self.rows.checks.active += 1;
+                self.want_of_row((chunk, row), Other::Check);
+                Some(Turn::Moved)
+            }
+            None if self.rows.checks.active > 0 => {
+                self.rows.checks.next = Some((ChunkId(u32::MAX), 0));
+                Some(Turn::Nothing)
+            }
+            None => {
+                self.rewind_rows();
+                None
+            }
+        }
+    }
+
+    pub(super) fn begin_check(&mut self, row: RowId) {
+        let id = self.start_work(row, What::Check);
+        match self.plan_check(id) {
+            true => self.read_work(id),
+            // Somebody is not there, or behind: what is caught up is made anew anyway.
+            false => self.end_work(id),
+        }
+    }
+
+    /// All of it is read, and parity made from the data.
+    fn plan_check(&mut self, id: u32) -> bool {
+        let work = &self.rows.works[id];
+        let chunk = self.pool.chunk(work.row.0).expect("a row is in a chunk");
+        if !chunk.is_live(work.row.1) || !work.members.iter().all(|m| m.is_good) {
+            return false;
+        }
+        let (data, all) = (work.data, work.members.len());
+        let mut wanted = alloc::vec![0; all];
+        wanted[data..].fill(ALL);
+        let fits = self.plan_work(id, |row| plan_read(row, &wanted).ok());
+        if fits {
+            self.rows.works[id].plan.reads.extend((data..all).map(|member| (member, ALL)));
+        }
+        fits
+    }
+
+    /// All is in memory that can be had.
+    pub(super) fn check_parity_of(&mut self, id: u32) {
+        let work = &self.rows.works[id];
+        if work.members[..work.data].iter().any(|m| (m.bad | m.doubtful) != 0) {
+            // What is wrong with data has been put right before, if that was possible.
+            return self.end_work(id);
+        }
+        for member in self.rows.works[id].data..self.rows.works[id].members.len() {
+            let strip = self.strip_for(id, ALL);
+            self.rows.works[id].members[member].new = Some(strip);
+        }
+        self.make_strips(id, |engine, member, lane, count| {
+            engine.rows.works[id].members[member].new.expect("just made").range(lane, count)
+        });
+        let work = &mut self.rows.works[id];
+        (work.step, work.pending) = (Step::Compare, 1);
+        for member in work.data..work.members.len() {
+            let m = &mut work.members[member];
+            m.made = m.bad;
+            let (Some(old), Some(new)) = (m.old, m.new) else { continue };
+            for (first, count) in runs(!m.bad) {
+                for lane in first..first + count {
+                    work.pending += 1;
+                    let tag = TAG | u64::from(id) << 16 | (member as u64) << 8 | lane;
+                    let (a, b) = (old.range(lane, 1), new.range(lane, 1));
+                    self.outputs.push_back(Output::Compare { tag, a, b });
+                }
+            }
+        }
+        self.count_work_down(id);
+    }
+
+    /// One lane of parity was compared with what it should be.
+    pub(in crate::engine) fn row_compared(&mut self, tag: u64, equal: bool) {
+        let (id, member, lane) = (((tag & !TAG) >> 16) as u32, (tag >> 8 & 0xff) as usize, tag & 0xff);
+        self.rows.works[id].members[member].made |= u16::from(!equal) << lane;
+        self.count_work_down(id);
+    }
+
+    /// What is not as it should be is written anew.
+    pub(super) fn write_checked(&mut self, id: u32) {
+        let work = &mut self.rows.works[id];
+        (work.step, work.pending) = (Step::Write, 1);
+        for member in 0..self.rows.works[id].members.len() {
+            let m = &self.rows.works[id].members[member];
+            let (Some(strip), made, device) = (m.new, m.made, m.column.device) else { continue };
+            if made != 0 && !self.pool.is_online(device) {
+                self.rows.works[id].members[member].failed = Some(IoError::Gone);
+                continue;
+            }
+            for (first, count) in runs(made) {
+                let op = DeviceOp::Write { fua: false };
+                self.issue_strip(id, member, op, first, strip.range(first, count), false);
+            }
+        }
+        self.count_work_down(id);
+    }
+
+    /// A row was looked at.
+    pub(super) fn checked(&mut self, work: &Work) {
+        self.rows.checks.active -= 1;
+        for m in work.members.iter().filter(|m| m.made != 0 && m.new.is_some()) {
+            let count = u64::from(m.made.count_ones());
+            let scrub = &mut self.pool.scrub;
+            scrub.differences = scrub.differences.saturating_add(count);
+            if m.failed.is_some() {
+                continue;
+            }
+            scrub.repaired = scrub.repaired.saturating_add(count);
+            let (device, at) = (m.column.device, m.column.offset);
+            if let Some(member) = self.pool.device_mut(device) {
+                member.counters.repaired += count;
+            }
+            for (first, count) in runs(m.made) {
+                let (offset, len) = (u64::from(work.row.1) * STRIP + first * BLOCK, count * BLOCK);
+                let (name, device_offset) = (String::new(), at + first * BLOCK);
+                self.tell_place(Event::Repaired { volume: None, name, offset, len, device, device_offset });
+            }
+        }
+    }
+}
