@@ -220,10 +220,11 @@ impl Engine {
     }
 
     /// The superblocks wait for a round that makes the note stable. A ring without room for it, and one that is not written
-    /// yet, leave it to the image.
+    /// yet or moves with this very checkpoint, leave it to the image.
     fn wait_for_failure(&mut self) {
+        let is_unwritable = self.commit.opening || self.commit.is_ring_moving();
         let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
-        if self.commit.opening || self.journal.blocks_used() == self.journal.blocks() {
+        if is_unwritable || self.journal.blocks_used() == self.journal.blocks() {
             self.retake_image();
         } else if !core::mem::replace(&mut checkpoint.waits_for_log, true) {
             self.commit.stable_waiters.push_back((self.commit.failure_lsn - 1, Waiter::Checkpoint));
