@@ -292,13 +292,13 @@ impl Engine {
         let (stable, appended) = (self.journal.stable(), self.journal.appended());
         alloc::format!(
             "epoch {epoch}, present {present:?}, {} retired from {front:?}, {} starved, closing {closing:?}, stable \
-             {stable} of {appended}, reserve counted {} times, {} commands under way, {} ranges held; {}",
+             {stable} of {appended}, {} commands under way, {} ranges held; {}; reserve counted {} times",
             retired.len(),
             starved.len(),
-            self.commit.reserve_counts,
             self.ios.len(),
             self.locks.held_count(),
             self.rows_state(),
+            self.commit.reserve_counts,
         )
     }
 
