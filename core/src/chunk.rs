@@ -201,6 +201,11 @@ impl Chunk {
         (self.width > 0).then(|| (unit / self.width, (unit % self.width) as usize))
     }
 
+    /// Of rows: what is left without the columns that are lost is enough to make the others.
+    pub fn rows_survive(&self, is_lost: impl Fn(&Column) -> bool) -> bool {
+        self.columns.iter().filter(|column| is_lost(column)).count() <= self.profile.facts().parity
+    }
+
     /// Parity of a row counts: every block of it stands for what is on its devices, written by a volume or not. Of other
     /// rows nothing is known.
     pub fn is_live(&self, row: u32) -> bool {

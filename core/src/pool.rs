@@ -375,8 +375,7 @@ impl Pool {
     pub fn chunk_available(&self, chunk: &Chunk) -> bool {
         let copies = chunk.profile.facts().copies;
         if chunk.profile.facts().parity != 0 {
-            let lost = chunk.columns.iter().filter(|c| !self.is_online(c.device)).count();
-            return lost <= chunk.profile.facts().tolerated_failures;
+            return chunk.rows_survive(|c| !self.is_online(c.device));
         }
         chunk.columns.chunks(copies.max(1)).all(|set| set.iter().any(|c| self.is_online(c.device)))
     }

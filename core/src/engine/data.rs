@@ -114,10 +114,10 @@ impl Engine {
             let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
             let set = CopySet { chunk, first: piece.first as u16, copy: 0, tried: 0, offset: piece.offset };
             let columns = &c.columns[piece.first..piece.first + piece.copies];
-            let barred = self.barred_strip(&set).unwrap_or_else(|| self.barred(volume, at, columns));
+            let barred = self.barred(columns, || self.region_of_piece(&set, volume, at));
             let set = CopySet { tried: barred << BARRED, ..set };
             let buf = range(buf.buf, u64::from(buf.offset) + done, piece.len);
-            if !self.read_copy(id, owner, set, buf) && !self.read_by_row(id, owner, set, buf) {
+            if !self.read_copy(id, owner, set, buf) && !self.reconstruct_read(id, owner, set, buf) {
                 self.requests[id].error = Some(RequestError::Io);
             }
             done += piece.len;
@@ -175,14 +175,12 @@ impl Engine {
         if self.pool.stale.is_empty() {
             return 0;
         }
-        if let Some(barred) = self.barred_strip(set) {
-            return barred;
-        }
         let (volume, start, end) = self.place_of_read(id, owner, buf);
         let chunk = self.pool.chunk(set.chunk).expect("maps refer to chunks that exist");
         let first = set.first as usize;
         let columns = &chunk.columns[first..first + chunk.profile.facts().copies];
-        touched(volume, start, end).fold(0, |bits, (_, region)| bits | self.barred(volume, region * REGION, columns))
+        let region = |region: u64| self.region_of_piece(set, volume, region * REGION);
+        touched(volume, start, end).fold(0, |bits, (_, at)| bits | self.barred(columns, || region(at)))
     }
 
     /// A copy could not be read: the request gets another lap, with that copy crossed out.
@@ -194,7 +192,7 @@ impl Engine {
     pub(super) fn read_elsewhere(&mut self, id: u32, io: Io) {
         self.counters.retries += 1;
         let Io { owner, set, buf, .. } = io;
-        if self.read_copy(id, owner, set, buf) || self.read_by_row(id, owner, set, buf) {
+        if self.read_copy(id, owner, set, buf) || self.reconstruct_read(id, owner, set, buf) {
             // Another copy is on its way.
         } else if io.summed {
             self.read_by_mend(id, owner, buf);
@@ -224,7 +222,7 @@ impl Engine {
             if self.requests[id].error.is_some() {
                 continue;
             }
-            if self.read_copy(id, owner, set, buf) || self.read_by_row(id, owner, set, buf) {
+            if self.read_copy(id, owner, set, buf) || self.reconstruct_read(id, owner, set, buf) {
                 return true;
             }
             self.requests[id].error = Some(RequestError::Io);

@@ -64,12 +64,13 @@ impl Engine {
         if self.pool.stale.is_empty() { end } else { end.min((at / REGION + 1) * REGION) }
     }
 
-    /// Copies that must not be read: one bit each.
-    pub(super) fn barred(&self, volume: VolumeId, at: u64, columns: &[Column]) -> u8 {
+    /// Copies that must not be read, since their members missed something of the region: one bit each.
+    pub(super) fn barred(&self, columns: &[Column], region: impl FnOnce() -> Region) -> u8 {
         if self.pool.stale.is_empty() || self.slips(Slip::StaleTrusted) {
             return 0;
         }
-        let is_stale = |c: &Column| self.pool.is_stale(c.device, (volume, at / REGION));
+        let region = region();
+        let is_stale = |c: &Column| self.pool.is_stale(c.device, region);
         columns.iter().enumerate().filter(|(_, c)| is_stale(c)).fold(0, |bits, (i, _)| bits | 1 << i)
     }
 

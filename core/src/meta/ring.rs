@@ -19,6 +19,9 @@ use crate::units::{BLOCK, ChunkId, Uuid};
 const MAGIC: u32 = 0x6752_7262;
 const CRC_AT: usize = 4;
 
+/// Most units of the ring: 16 MiB.
+pub(crate) const UNITS_MAX: u64 = 256;
+
 /// Entries of a head take no more bytes than this.
 pub(crate) const ENTRIES_MAX: usize = BLOCK as usize - 44;
 

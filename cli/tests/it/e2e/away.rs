@@ -1,7 +1,8 @@
 //! A member that is taken out of use, comes back and is brought up to date.
 
-use super::{GIB, MIB, stamp};
+use super::{GIB, MIB, image, stamp};
 use crate::real::Real;
+use crate::tools::{Need, have, sh};
 use braid_host::nbd::client::{Client, Wish};
 use braid_host::nbd::proto::cmd;
 use std::time::{Duration, Instant};
@@ -66,4 +67,33 @@ fn what_a_member_missed_is_caught_up_and_the_last_copy_is_never_let_go() {
     becomes_online(&real, 1);
     let run = real.braid("scrub -w tank");
     assert!(run.code == 0 && run.out.contains("nothing found"), "{run:?}");
+}
+
+/// Parity over NBD with other people's client: without one member, with a disk full of noise, and then without another member,
+/// which is right only if the scrub put parity right as well.
+#[test]
+fn a_disk_full_of_noise_is_made_from_the_others() {
+    if !have("a_disk_full_of_noise_is_made_from_the_others", &[Need::Tool("nbdcopy")]) {
+        return;
+    }
+    let real = Real::start();
+    let disks: Vec<String> = (0..4).map(|i| real.disk(&format!("d{i}"), 192 * MIB)).collect();
+    real.ok(&format!("create tank -d raid5 {}", disks.join(" ")));
+    real.ok("volume create tank/v 24M");
+    let uri = real.ok("share tank/v nbd").trim().to_string();
+    let (one, two, out) = (image(&real, "one", 24 * MIB), real.word("two"), real.word("out"));
+    sh(&format!("tr '\\000-\\377' '\\001-\\377\\000' <{one} >{two}"));
+    sh(&format!("nbdcopy {one} '{uri}'; nbdcopy '{uri}' {out}; cmp {one} {out}"));
+    real.ok("offline tank 2");
+    sh(&format!(
+        "nbdcopy '{uri}' {out}; cmp {one} {out}; nbdcopy {two} '{uri}'; nbdcopy '{uri}' {out}; cmp {two} {out}"
+    ));
+    real.ok("online tank 2");
+    becomes_online(&real, 2);
+    sh(&format!("dd if=/dev/urandom of={} bs=1M seek=2 count=190 conv=notrunc status=none", disks[2]));
+    real.braid("scrub -w tank");
+    sh(&format!("nbdcopy '{uri}' {out}; cmp {two} {out}"));
+    real.ok("offline tank 1");
+    sh(&format!("nbdcopy '{uri}' {out}; cmp {two} {out}"));
+    assert!(real.ok("status tank").contains("no data lost"), "{}", real.ok("status tank"));
 }

@@ -185,8 +185,7 @@ impl Engine {
     fn spares_chunks(&self, device: DeviceId, which: impl Fn(&Chunk) -> bool) -> bool {
         let survives = |chunk: &Chunk| {
             if chunk.rows() > 0 {
-                let lost = |c: &&Column| c.device == device || !self.pool.is_online(c.device);
-                return chunk.columns.iter().filter(lost).count() <= chunk.profile.facts().parity;
+                return chunk.rows_survive(|c| c.device == device || !self.pool.is_online(c.device));
             }
             let copies = chunk.profile.facts().copies.max(1);
             let other = |c: &Column| c.device != device && self.pool.is_online(c.device);

@@ -207,11 +207,11 @@ impl Engine {
         mend.pending += 1;
         let (first, end) = (u64::from(mask.trailing_zeros()), u64::from(16 - mask.leading_zeros()));
         let who = Who::Mend { id, is_urgent: mend.cause.is_urgent() };
-        self.wish(who, chunk, byte, mask, range(buf, first * BLOCK, (end - first) * BLOCK));
+        self.reconstruct(who, chunk, byte, mask, range(buf, first * BLOCK, (end - first) * BLOCK));
     }
 
     /// These blocks of it are made, or can't be.
-    pub(super) fn mend_wish_over(&mut self, id: u32, lanes: u16, fine: bool) {
+    pub(super) fn mend_reconstructed(&mut self, id: u32, lanes: u16, fine: bool) {
         let mend = &mut self.mends[id];
         if !fine {
             mend.gone[MADE] |= lanes;

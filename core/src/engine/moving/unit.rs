@@ -22,7 +22,6 @@ use crate::meta::record::Record;
 use crate::profile::slice;
 use crate::queue::class::Class;
 use crate::queue::{CopySet, Io, Owner};
-use crate::regions::of_unit;
 use crate::request::{Copy, DeviceOp, Event, IoError, Output};
 use crate::units::{BLOCK, BufId, BufRange, ChunkId, DeviceId, UNIT, VolumeId};
 use crate::volume::{Entry, INTERNAL};
@@ -181,15 +180,12 @@ impl Engine {
         let turn = (self.moving.moves[id].from.1 / 16) as usize;
         let mut copy = (0..copies).map(|i| (i + turn) % copies);
         let Move { volume, at, .. } = self.moving.moves[id];
-        let is_stale = |device| match self.barred_strip(&set) {
-            Some(barred) => barred != 0,
-            None => self.pool.is_stale(device, of_unit(volume, at)),
-        };
-        let is_good = |device| self.pool.is_online(device) && !is_stale(device);
+        let region = self.region_of_piece(&set, volume, at * UNIT);
+        let is_good = |device| self.pool.is_online(device) && !self.pool.is_stale(device, region);
         let copy = copy.find(|&i| set.tried >> i & 1 == 0 && is_good(columns[i].device));
         let len = u64::from(buf.len);
         let Some(copy) = copy else {
-            if self.move_by_row(id, set, buf) {
+            if self.reconstruct_move(id, set, buf) {
                 return;
             }
             if len == BLOCK || set.tried == 0 {

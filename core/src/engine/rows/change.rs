@@ -249,7 +249,7 @@ impl Engine {
             .collect();
         self.note_row_unflushed(row);
         if !matches!(self.rows.works[id].what, What::Change(_)) {
-            return self.end_restore(id, &written);
+            return self.end_rebuild(id, &written);
         }
         for (device, error) in written {
             if let Some(error) = error

@@ -69,10 +69,9 @@ impl Engine {
     pub(in crate::engine) fn rows_spare(&self, device: DeviceId, region: u64) -> bool {
         let (id, _) = row_of_unit(region * UNITS);
         let Some(chunk) = self.pool.chunk(id) else { return true };
-        let is_lost = |c: &&Column| {
+        chunk.rows_survive(|c| {
             c.device == device || !self.pool.is_online(c.device) || self.pool.is_stale(c.device, (ROWS, region))
-        };
-        chunk.columns.iter().filter(is_lost).count() <= chunk.profile.facts().parity
+        })
     }
 
     /// A row is caught up: strips that members missed something of are made from the others. False when there is nothing to do.
@@ -87,7 +86,7 @@ impl Engine {
         if !c.columns.iter().any(is_missed) || self.slips(Slip::CaughtUpAtOnce) {
             return false;
         }
-        self.want_of_row((chunk, row), super::Other::Restore);
+        self.want_of_row((chunk, row), super::Other::Rebuild);
         true
     }
 
@@ -99,6 +98,6 @@ impl Engine {
 
     /// Something is being done to rows of a chunk.
     pub(in crate::engine) fn rows_in(&self, chunk: ChunkId) -> bool {
-        self.rows.lines.keys().any(|(at, _)| *at == chunk)
+        self.rows.lines.range((chunk, 0)..=(chunk, u32::MAX)).next().is_some()
     }
 }

@@ -5,8 +5,8 @@
 //!   change   parts that clients write to one row --> gathered --> what is missing for new parity is read, and verified
 //!            row is new:  all of it, zeros where nobody writes, in place                          no strip was of use before
 //!            row is live: what changes and its parity to the journal, forced --> in place         a torn row is written again
-//!   wish     lanes of one member, made from the others, for a read, a mend or a move
-//!   restore  the strips of members that missed something, made from the others and written there
+//!   reconstruction   lanes of one member, made from the others, for a read, a mend or a move
+//!   rebuild  the strips of members that missed something, made from the others and written there
 //! ```
 //!
 //! A row is *live* as long as some unit in it holds content; then every block of it counts in parity, written by a volume
@@ -21,7 +21,7 @@
 //! | `mod.rs` | who wants what of which row; whose turn it is |
 //! | `work.rs` | what is being done to a row; memory; reads, and what checksums say of them |
 //! | `change.rs` | what is written, and its parity |
-//! | `rebuild.rs` | strips made from others: wishes, restores |
+//! | `rebuild.rs` | strips made from others: reconstructions, rebuilds |
 //! | `check.rs` | parity under a scrub |
 //! | `missed.rs` | what members miss of rows |
 //! | `ring.rs` | the stripe journal: groups on their way |
@@ -43,11 +43,12 @@ use alloc::vec::Vec;
 use super::Engine;
 use crate::meta::journal::Lsn;
 use crate::profile::parity::Lanes;
-use crate::queue::{CopySet, Owner};
+use crate::queue::CopySet;
+use crate::regions::{REGION, Region};
 use crate::slab::Slab;
-use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufRange, ChunkId, STRIP};
+use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufRange, ChunkId, STRIP, VolumeId};
+use rebuild::Reconstruction;
 pub(super) use rebuild::Who;
-use rebuild::Wish;
 pub(super) use ring::TOKEN as RING_TOKEN;
 pub(super) use room::is_journal;
 pub(super) use work::TAG;
@@ -110,12 +111,21 @@ pub(super) enum Writer {
 }
 
 enum Other {
-    Wish(Wish),
-    Restore,
+    Reconstruction(Reconstruction),
+    Rebuild,
     Check,
 }
 
 impl Rows {
+    /// Something more is wanted of a row.
+    fn want(&mut self, row: RowId, add: impl FnOnce(&mut Line)) {
+        let line = self.lines.entry(row).or_default();
+        add(line);
+        if !line.is_worked_at && !core::mem::replace(&mut line.is_ready, true) {
+            self.ready.push_back(row);
+        }
+    }
+
     /// Nothing is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.works.len() == 0 && self.lines.is_empty() && self.ring.is_idle() && !self.replay.is_under_way()
@@ -141,21 +151,11 @@ impl Engine {
         let lanes = lanes(offset, len);
         let no_merge = matches!(writer, Writer::Request(id) if self.requests[id].request.no_merge);
         let part = Part { writer, member: member as u8, first: lanes.trailing_zeros() as u8, lanes, buf, no_merge };
-        let line = self.rows.lines.entry((chunk, row)).or_default();
-        line.parts.push(part);
-        self.note_wanted((chunk, row));
+        self.rows.want((chunk, row), |line| line.parts.push(part));
     }
 
     fn want_of_row(&mut self, row: RowId, other: Other) {
-        self.rows.lines.entry(row).or_default().others.push_back(other);
-        self.note_wanted(row);
-    }
-
-    fn note_wanted(&mut self, row: RowId) {
-        let line = self.rows.lines.entry(row).or_default();
-        if !line.is_worked_at && !core::mem::replace(&mut line.is_ready, true) {
-            self.rows.ready.push_back(row);
-        }
+        self.rows.want(row, |line| line.others.push_back(other));
     }
 
     /// The batch has ended: rows that somebody wants something of and nobody works at get what they wait for, the journal goes on.
@@ -181,8 +181,8 @@ impl Engine {
         let line = self.rows.lines.get_mut(&row).expect("a row that is ready has a line");
         (line.is_ready, line.is_worked_at) = (false, true);
         match line.others.pop_front() {
-            Some(Other::Wish(wish)) => self.begin_wish(row, wish),
-            Some(Other::Restore) => self.begin_restore(row),
+            Some(Other::Reconstruction(ask)) => self.begin_reconstruction(row, ask),
+            Some(Other::Rebuild) => self.begin_rebuild(row),
             Some(Other::Check) => self.begin_check(row),
             None => {
                 let parts = core::mem::take(&mut line.parts);
@@ -197,16 +197,17 @@ impl Engine {
         line.is_worked_at = false;
         match line.parts.is_empty() && line.others.is_empty() {
             true => drop(self.rows.lines.remove(&row)),
-            false => self.note_wanted(row),
+            false => self.rows.want(row, |_| ()),
         }
     }
 
-    /// Which of the piece's copies must not be read: of a strip, whether its member missed something of the row.
-    pub(super) fn barred_strip(&self, set: &CopySet) -> Option<u8> {
-        let c = self.pool.chunk(set.chunk).filter(|c| c.rows() > 0)?;
-        let row = (set.offset / STRIP) as u32;
-        let device = c.columns.get(usize::from(set.first))?.device;
-        Some(u8::from(self.is_row_stale(device, (set.chunk, row))))
+    /// The region in which members may have missed something of a piece, which is at `at` of the volume: that of its row, where
+    /// there are rows.
+    pub(super) fn region_of_piece(&self, set: &CopySet, volume: VolumeId, at: u64) -> Region {
+        match self.has_rows(set.chunk) {
+            true => missed::region_of((set.chunk, (set.offset / STRIP) as u32)),
+            false => (volume, at / REGION),
+        }
     }
 
     /// What rows wait for, in words: for tests and for a developer's log.
@@ -223,9 +224,4 @@ impl Engine {
         }
         self.give_up_ring();
     }
-}
-
-/// Whether what is done for an owner is for a client, now.
-fn is_urgent(owner: Owner) -> bool {
-    owner.is_interactive()
 }

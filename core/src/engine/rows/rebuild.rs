@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use super::work::{What, Work};
-use super::{ALL, Engine, Lanes, Other, RowId, is_urgent};
+use super::{ALL, Engine, Lanes, Other, RowId};
 use crate::engine::mend::runs;
 use crate::profile::parity::plan_read;
 use crate::queue::{CopySet, Io, Owner};
@@ -14,7 +14,7 @@ use crate::units::{BLOCK, BufRange, ChunkId, DeviceId, STRIP};
 
 /// Lanes of a data member that somebody wants made from the others.
 #[derive(Clone, Copy)]
-pub(in crate::engine) struct Wish {
+pub(in crate::engine) struct Reconstruction {
     pub(super) who: Who,
     pub(super) member: u8,
     pub(super) lanes: Lanes,
@@ -39,32 +39,35 @@ const MADE: u8 = 1 << 1;
 
 impl Engine {
     /// Wants a part of a chunk made from what else is in its rows; within one strip.
-    pub(in crate::engine) fn wish(&mut self, who: Who, chunk: ChunkId, byte: u64, lanes: Lanes, to: BufRange) {
+    pub(in crate::engine) fn reconstruct(&mut self, who: Who, chunk: ChunkId, byte: u64, lanes: Lanes, to: BufRange) {
         let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
         let (row, member) = c.row_of((byte / STRIP) as u32).expect("a chunk with rows");
         let is_urgent = match who {
-            Who::Read { owner, .. } => is_urgent(owner),
+            Who::Read { owner, .. } => owner.is_interactive(),
             Who::Mend { is_urgent, .. } => is_urgent,
             Who::Move { .. } => false,
         };
-        self.want_of_row((chunk, row), Other::Wish(Wish { who, member: member as u8, lanes, to, is_urgent }));
+        self.want_of_row(
+            (chunk, row),
+            Other::Reconstruction(Reconstruction { who, member: member as u8, lanes, to, is_urgent }),
+        );
     }
 
     /// A part of a read is made from others, if it is in rows and that was not tried.
-    pub(in crate::engine) fn read_by_row(&mut self, id: u32, owner: Owner, set: CopySet, buf: BufRange) -> bool {
+    pub(in crate::engine) fn reconstruct_read(&mut self, id: u32, owner: Owner, set: CopySet, buf: BufRange) -> bool {
         let Some(byte) = self.byte_of(&set).filter(|_| set.tried & MADE == 0) else { return false };
         let set = CopySet { tried: set.tried | MADE, ..set };
         self.requests[id].pending += 1;
-        self.wish(Who::Read { id, owner, set }, set.chunk, byte, super::lanes(byte, buf.len.into()), buf);
+        self.reconstruct(Who::Read { id, owner, set }, set.chunk, byte, super::lanes(byte, buf.len.into()), buf);
         true
     }
 
     /// The same for a unit on its way.
-    pub(in crate::engine) fn move_by_row(&mut self, id: u32, set: CopySet, buf: BufRange) -> bool {
+    pub(in crate::engine) fn reconstruct_move(&mut self, id: u32, set: CopySet, buf: BufRange) -> bool {
         let Some(byte) = self.byte_of(&set).filter(|_| set.tried & MADE == 0) else { return false };
         let set = CopySet { tried: set.tried | MADE, ..set };
         self.hold_move(id);
-        self.wish(Who::Move { id, set }, set.chunk, byte, super::lanes(byte, buf.len.into()), buf);
+        self.reconstruct(Who::Move { id, set }, set.chunk, byte, super::lanes(byte, buf.len.into()), buf);
         true
     }
 
@@ -74,51 +77,52 @@ impl Engine {
         crate::profile::content_offset(c.profile, c.columns.len(), set.first.into(), set.offset)
     }
 
-    pub(super) fn begin_wish(&mut self, row: RowId, wish: Wish) {
-        let id = self.start_work(row, What::Wish(wish));
-        match self.plan_wish(id) {
+    pub(super) fn begin_reconstruction(&mut self, row: RowId, ask: Reconstruction) {
+        let id = self.start_work(row, What::Reconstruction(ask));
+        match self.plan_reconstruction(id) {
             true => self.read_work(id),
             false => self.fail_work(id),
         }
     }
 
-    pub(super) fn plan_wish(&mut self, id: u32) -> bool {
+    pub(super) fn plan_reconstruction(&mut self, id: u32) -> bool {
         let work = &self.rows.works[id];
-        let What::Wish(wish) = &work.what else { unreachable!("a wish is planned") };
+        let What::Reconstruction(ask) = &work.what else { unreachable!("a reconstruction is planned") };
         let mut wanted = alloc::vec![0; work.members.len()];
-        wanted[usize::from(wish.member)] = wish.lanes;
+        wanted[usize::from(ask.member)] = ask.lanes;
         self.plan_work(id, |row| plan_read(row, &wanted).ok())
     }
 
-    pub(super) fn grant_wish(&mut self, id: u32) {
-        let What::Wish(wish) = self.rows.works[id].what else { unreachable!("a wish is granted") };
-        let base = u64::from(wish.lanes.trailing_zeros());
-        self.make_strips(id, |_, _, lane, count| super::work::part_of(wish.to, lane - base, count));
+    pub(super) fn reconstruct_lanes(&mut self, id: u32) {
+        let What::Reconstruction(ask) = self.rows.works[id].what else {
+            unreachable!("a reconstruction is carried out")
+        };
+        let base = u64::from(ask.lanes.trailing_zeros());
+        self.make_strips(id, |_, _, lane, count| super::work::part_of(ask.to, lane - base, count));
         self.end_work(id);
     }
 
-    /// A wish came true, or will not: then each lane is tried by itself.
-    pub(super) fn wish_over(&mut self, wish: Wish, fine: bool) {
-        let Wish { who, member, lanes, to, .. } = wish;
+    /// Lanes are reconstructed, or cannot be: then each is tried by itself.
+    pub(super) fn reconstructed(&mut self, ask: Reconstruction, fine: bool) {
+        let Reconstruction { who, lanes, to, .. } = ask;
         let count = lanes.count_ones();
         if !fine && count > 1 && !self.commit.is_dead() {
-            return self.wish_apart(wish);
+            return self.reconstruct_apart(ask);
         }
-        let _ = member;
         match who {
-            Who::Mend { id, .. } => self.mend_wish_over(id, lanes, fine),
+            Who::Mend { id, .. } => self.mend_reconstructed(id, lanes, fine),
             Who::Read { id, owner, set } => self.made_for_read(id, owner, set, to, fine),
             Who::Move { id, set } => self.made_for_move(id, set, to, fine),
         }
     }
 
-    fn wish_apart(&mut self, wish: Wish) {
-        let base = u64::from(wish.lanes.trailing_zeros());
-        let row = self.row_of_wish(&wish);
-        for lane in (0..16).filter(|lane| wish.lanes >> lane & 1 == 1) {
+    fn reconstruct_apart(&mut self, ask: Reconstruction) {
+        let base = u64::from(ask.lanes.trailing_zeros());
+        let row = self.row_of_reconstruction(&ask);
+        for lane in (0..16).filter(|lane| ask.lanes >> lane & 1 == 1) {
             let skip = lane - base;
             let shifted = |set: CopySet| CopySet { offset: set.offset + skip * BLOCK, ..set };
-            let who = match wish.who {
+            let who = match ask.who {
                 Who::Read { id, owner, set } => {
                     self.requests[id].pending += u32::from(skip > 0);
                     Who::Read { id, owner, set: shifted(set) }
@@ -134,13 +138,13 @@ impl Engine {
                     Who::Mend { id, is_urgent }
                 }
             };
-            let to = super::work::part_of(wish.to, skip, 1);
-            self.want_of_row(row, Other::Wish(Wish { who, lanes: 1 << lane, to, ..wish }));
+            let to = super::work::part_of(ask.to, skip, 1);
+            self.want_of_row(row, Other::Reconstruction(Reconstruction { who, lanes: 1 << lane, to, ..ask }));
         }
     }
 
-    fn row_of_wish(&self, wish: &Wish) -> RowId {
-        match wish.who {
+    fn row_of_reconstruction(&self, ask: &Reconstruction) -> RowId {
+        match ask.who {
             Who::Read { set, .. } | Who::Move { set, .. } => (set.chunk, (set.offset / STRIP) as u32),
             Who::Mend { id, .. } => self.row_of_mend(id),
         }
@@ -177,9 +181,9 @@ impl Engine {
 
     // ---- members that missed something ----------------------------------------------------------------------------
 
-    pub(super) fn begin_restore(&mut self, row: RowId) {
-        let id = self.start_work(row, What::Restore);
-        match self.plan_restore(id) {
+    pub(super) fn begin_rebuild(&mut self, row: RowId) {
+        let id = self.start_work(row, What::Rebuild);
+        match self.plan_rebuild(id) {
             true => self.read_work(id),
             false => self.fail_work(id),
         }
@@ -195,13 +199,13 @@ impl Engine {
         (0..work.members.len()).filter(is_heir).collect()
     }
 
-    pub(super) fn plan_restore(&mut self, id: u32) -> bool {
+    pub(super) fn plan_rebuild(&mut self, id: u32) -> bool {
         let mut wanted = alloc::vec![0; self.rows.works[id].members.len()];
         self.heirs(id).into_iter().for_each(|member| wanted[member] = ALL);
         self.plan_work(id, |row| plan_read(row, &wanted).ok())
     }
 
-    pub(super) fn restore_strips(&mut self, id: u32) {
+    pub(super) fn rebuild_strips(&mut self, id: u32) {
         let makes = self.rows.works[id].plan.makes.clone();
         for member in makes.iter().flat_map(|make| make.to).flatten() {
             if self.rows.works[id].members[member].new.is_none() {
@@ -232,7 +236,7 @@ impl Engine {
     }
 
     /// Strips that were made anew are in place, or not.
-    pub(super) fn end_restore(&mut self, id: u32, written: &[(DeviceId, Option<IoError>)]) {
+    pub(super) fn end_rebuild(&mut self, id: u32, written: &[(DeviceId, Option<IoError>)]) {
         let made = |device: &DeviceId| {
             self.rows.works[id].members.iter().any(|m| m.column.device == *device && m.new.is_some())
         };
@@ -245,7 +249,7 @@ impl Engine {
     }
 
     /// A row is caught up, or not; who was there when that began.
-    pub(super) fn restored(&mut self, work: &Work) {
+    pub(super) fn row_rebuilt(&mut self, work: &Work) {
         let unit = row_unit(work.row.0, work.row.1);
         let failed = |m: &&super::work::Member| m.failed.is_some() && self.pool.is_online(m.column.device);
         let by = work.members.iter().find(failed).map(|m| m.column.device);

@@ -369,7 +369,9 @@ impl Engine {
     pub(super) fn change_in_place(&mut self, id: u32) {
         let Some(seq) = self.rows.works[id].group else { return };
         let flush = self.flushes();
-        let held = self.rows.ring.held.iter_mut().find(|held| held.seq == seq).expect("it is not in place yet");
+        let held = &mut self.rows.ring.held;
+        let first = held.front().expect("it is not in place yet").seq;
+        let held = &mut held[(seq - first) as usize];
         debug_assert!(held.rows.contains(&self.rows.works[id].row));
         held.left -= 1;
         held.flush = flush;

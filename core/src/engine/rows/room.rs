@@ -6,11 +6,12 @@ use crate::ChunkType;
 use crate::control::VolumeClass;
 use crate::engine::sums::SUMS_VOLUME;
 use crate::meta::record::Record;
+use crate::meta::ring::UNITS_MAX;
 use crate::units::{BLOCKS_PER_UNIT, UNIT};
 use crate::volume::{ALL_BLOCKS, Entry, INTERNAL_NAME, VOLUME_MAX};
 
 /// Units of it: the 4,096th part of the members, 1 MiB to 16 MiB.
-const UNITS: core::ops::RangeInclusive<u64> = 16..=256;
+const UNITS: core::ops::RangeInclusive<u64> = 16..=UNITS_MAX;
 /// Units below are those of no chunk's sums, since no chunk has the number 0.
 pub(in crate::engine) const UNITS_END: u64 = 1024;
 const _: () = assert!(*UNITS.end() <= UNITS_END);

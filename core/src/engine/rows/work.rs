@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{ALL, Engine, Lanes, Part, RowId, Wish};
+use super::{ALL, Engine, Lanes, Part, Reconstruction, RowId};
 use crate::ChunkType;
 use crate::chunk::Column;
 use crate::combine::{Addend, Combine};
@@ -15,6 +15,7 @@ use crate::queue::class::Class;
 use crate::queue::{CopySet, Io, Owner};
 use crate::request::{Copy, DeviceOp, IoError, Output, PageWork};
 use crate::units::{BLOCK, BufId, BufRange, STRIP};
+use crate::volume::block_mask;
 
 /// Bit of questions about strips that were read.
 pub(in crate::engine) const TAG: u64 = 1 << 60;
@@ -47,8 +48,8 @@ pub(super) struct Work {
 
 pub(super) enum What {
     Change(Vec<Part>),
-    Wish(Wish),
-    Restore,
+    Reconstruction(Reconstruction),
+    Rebuild,
     Check,
 }
 
@@ -88,9 +89,14 @@ pub(super) struct Member {
 pub(super) struct Strip {
     pub(super) buf: BufId,
     first: u64,
+    end: u64,
 }
 
 impl Strip {
+    fn holds(&self, lanes: Lanes) -> bool {
+        lanes & !block_mask(self.first, self.end) == 0
+    }
+
     pub(super) fn range(&self, first: u64, count: u64) -> BufRange {
         let offset = ((first - self.first) * BLOCK) as u32;
         BufRange { buf: self.buf, offset, len: (count * BLOCK) as u32 }
@@ -127,8 +133,8 @@ impl Work {
     fn is_urgent(&self) -> bool {
         match &self.what {
             What::Change(parts) => parts.iter().any(|p| matches!(p.writer, super::Writer::Request(_))),
-            What::Wish(wish) => wish.is_urgent,
-            What::Restore | What::Check => false,
+            What::Reconstruction(ask) => ask.is_urgent,
+            What::Rebuild | What::Check => false,
         }
     }
 }
@@ -190,12 +196,12 @@ impl Engine {
 
     /// Memory for these lanes of a strip.
     pub(super) fn strip_for(&mut self, id: u32, lanes: Lanes) -> Strip {
-        let first = u64::from(lanes.trailing_zeros());
-        let len = (u64::from(Lanes::BITS - lanes.leading_zeros()) - first) * BLOCK;
+        let (first, end) = (u64::from(lanes.trailing_zeros()), u64::from(Lanes::BITS - lanes.leading_zeros()));
+        let len = (end - first) * BLOCK;
         let buf = self.scratch_of(len);
         self.rows.works[id].memory += len;
         self.rows.memory += len;
-        Strip { buf, first }
+        Strip { buf, first, end }
     }
 
     /// Reads what the plan asks for and was not read yet.
@@ -208,15 +214,12 @@ impl Engine {
             if new == 0 {
                 continue;
             }
-            if old.is_none() {
-                // Whatever is asked for later fits, too.
-                let strip = self.strip_for(id, if m.asked | lanes == lanes { lanes } else { ALL });
-                self.rows.works[id].members[member].old = Some(strip);
-            }
-            let strip = self.rows.works[id].members[member].old.expect("just made");
-            let reach = |lanes: Lanes| u64::from(Lanes::BITS - lanes.leading_zeros());
-            let fits = u64::from(new.trailing_zeros()) >= strip.first && reach(new) <= self.reach_of(id, member);
-            let strip = if fits { strip } else { self.widen(id, member) };
+            let strip = match old {
+                None => self.strip_for(id, lanes),
+                Some(strip) if strip.holds(lanes) => strip,
+                Some(strip) => self.widen(id, member, strip),
+            };
+            self.rows.works[id].members[member].old = Some(strip);
             self.rows.works[id].members[member].asked |= new;
             for lane in (0..16).filter(|lane| new >> lane & 1 == 1) {
                 self.issue_strip(id, member, DeviceOp::Read, lane, strip.range(lane, 1), false);
@@ -225,23 +228,15 @@ impl Engine {
         self.count_work_down(id);
     }
 
-    /// One lane behind the last that the memory of what a member held has.
-    fn reach_of(&self, id: u32, member: usize) -> u64 {
-        let m = &self.rows.works[id].members[member];
-        if m.asked == 0 { 16 } else { u64::from(Lanes::BITS - m.asked.leading_zeros()) }
-    }
-
     /// Memory for all of a strip, with what is in it already.
-    fn widen(&mut self, id: u32, member: usize) -> Strip {
+    fn widen(&mut self, id: u32, member: usize, old: Strip) -> Strip {
         let asked = self.rows.works[id].members[member].asked;
-        let old = self.rows.works[id].members[member].old.expect("it has some");
         let new = self.strip_for(id, ALL);
         for (first, count) in runs(asked) {
             let (from, to) = (old.range(first, count), new.range(first, count));
             self.outputs.push_back(Output::Copy(Copy::Move { from, to }));
         }
         self.outputs.push_back(Output::Copy(Copy::Drop(old.buf)));
-        self.rows.works[id].members[member].old = Some(new);
         new
     }
 
@@ -357,8 +352,8 @@ impl Engine {
         }
         match work.what {
             What::Change(_) => self.make_change(id),
-            What::Wish(_) => self.grant_wish(id),
-            What::Restore => self.restore_strips(id),
+            What::Reconstruction(_) => self.reconstruct_lanes(id),
+            What::Rebuild => self.rebuild_strips(id),
             What::Check => unreachable!("it was looked at"),
         }
     }
@@ -366,8 +361,8 @@ impl Engine {
     fn plan_again(&mut self, id: u32) {
         let fits = match &self.rows.works[id].what {
             What::Change(_) => self.plan_change_of(id),
-            What::Wish(_) => self.plan_wish(id),
-            What::Restore => self.plan_restore(id),
+            What::Reconstruction(_) => self.plan_reconstruction(id),
+            What::Rebuild => self.plan_rebuild(id),
             What::Check => false,
         };
         match fits {
@@ -430,8 +425,8 @@ impl Engine {
         self.leave_row(work.row);
         match &work.what {
             What::Change(parts) => parts.iter().for_each(|part| self.row_written(part.writer, work.error)),
-            What::Wish(wish) => self.wish_over(*wish, work.error.is_none()),
-            What::Restore => self.restored(&work),
+            What::Reconstruction(ask) => self.reconstructed(*ask, work.error.is_none()),
+            What::Rebuild => self.row_rebuilt(&work),
             What::Check => self.checked(&work),
         }
     }

@@ -154,7 +154,7 @@ impl Engine {
         let set = CopySet { offset: io.set.offset + at, ..io.set };
         let buf = BufRange { offset: io.buf.offset + at as u32, len: len as u32, ..io.buf };
         self.want_mend(id, &Io { buf, len, ..Io::new(io.owner, io.op, io.device, io.offset + at, len, self.now) });
-        if self.read_copy(id, io.owner, set, buf) || self.read_by_row(id, io.owner, set, buf) {
+        if self.read_copy(id, io.owner, set, buf) || self.reconstruct_read(id, io.owner, set, buf) {
             self.note_wrong_edge(id, io, len / BLOCK);
         } else {
             self.read_by_mend(id, io.owner, buf);

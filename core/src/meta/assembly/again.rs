@@ -5,15 +5,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Assembly, MetaRead, Stop};
-use crate::meta::ring;
+use crate::meta::ring::{self, UNITS_MAX};
 use crate::pool::Pool;
 use crate::profile::slice;
 use crate::regions::of_unit;
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, ChunkId, UNIT};
 use crate::volume::INTERNAL;
-
-/// Most units of the journal: 16 MiB.
-const UNITS_MAX: u64 = 256;
 
 /// A block of a row that goes in place again, or the word that nothing before this counts of it.
 #[derive(Clone, Debug)]

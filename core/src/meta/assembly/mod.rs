@@ -396,10 +396,9 @@ fn behind_everywhere(pool: &Pool) -> Option<String> {
 fn rows_behind(pool: &Pool, device: DeviceId, region: u64) -> Option<String> {
     let (id, first) = row_of_unit(region * UNITS);
     let chunk = pool.chunk(id)?;
-    let is_bad = |c: &&Column| !pool.is_online(c.device) || pool.is_stale(c.device, (ROWS, region));
-    let bad = chunk.columns.iter().filter(is_bad).count();
+    let is_bad = |c: &Column| !pool.is_online(c.device) || pool.is_stale(c.device, (ROWS, region));
     let holds_something = (first..first.saturating_add(UNITS as u32)).any(|row| chunk.is_live(row));
-    if bad <= chunk.profile.facts().parity || !holds_something {
+    if chunk.rows_survive(is_bad) || !holds_something {
         return None;
     }
     let absent = chunk.columns.iter().filter(|c| !pool.is_online(c.device) && !pool.is_stale(c.device, (ROWS, region)));
