@@ -37,7 +37,7 @@ pub(super) mod wanted;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::rows::{RowId, Who};
+use super::rows::{Restored, RowId, Who};
 use super::{Engine, is_about_a_place};
 use crate::chunk::Column;
 use crate::profile::slice;
@@ -222,6 +222,23 @@ impl Engine {
         }
     }
 
+    /// These blocks of the strip are written, or not.
+    pub(super) fn mend_restored(&mut self, id: u32, lanes: u16, became: Restored) {
+        let mend = &mut self.mends[id];
+        match became {
+            Restored::Written => {}
+            Restored::LeftToRebuild => mend.rewritten[0] &= !lanes,
+            Restored::Failed(error) => {
+                mend.error = Some(error);
+                mend.failed[0] |= lanes;
+            }
+        }
+        mend.pending -= 1;
+        if mend.pending == 0 {
+            self.mend_written(id);
+        }
+    }
+
     /// More answers are to come.
     pub(super) fn hold_mend(&mut self, id: u32, more: u32) {
         self.mends[id].pending += more;
@@ -336,11 +353,18 @@ impl Engine {
         let mend = &mut self.mends[id];
         mend.lacks_source |= lacks_source;
         mend.must_flush |= must_flush;
-        let (columns, scratch) = (mend.columns, mend.scratch);
+        let (columns, scratch, is_urgent) = (mend.columns, mend.scratch, mend.cause.is_urgent());
+        let strip = mend.place.filter(|(chunk, _)| self.has_rows(*chunk));
+        let strip = strip.map(|(chunk, unit)| (chunk, u64::from(unit) * UNIT));
         for (winner, by_copy) in writes.into_iter().enumerate() {
             for (copy, mask) in by_copy.into_iter().enumerate().filter(|(_, mask)| *mask != 0) {
                 self.mends[id].rewritten[copy] |= mask;
                 let (column, buf) = (columns[copy].expect("it is here"), scratch[winner].expect("it was read"));
+                if let Some((chunk, byte)) = strip {
+                    self.mends[id].pending += 1;
+                    self.restore_strip((id, is_urgent), chunk, byte, mask, buf);
+                    continue;
+                }
                 for run in runs(mask) {
                     self.issue_mend(id, DeviceOp::Write { fua: false }, column, run, buf);
                 }

@@ -6,6 +6,7 @@
 //!            row is new:  all of it, zeros where nobody writes, in place                          no strip was of use before
 //!            row is live: what changes and its parity to the journal, forced --> in place         a torn row is written again
 //!   reconstruction   lanes of one member, made from the others, for a read, a mend or a move
+//!   restore  lanes of one strip, as a mend found them right, over what was wrong
 //!   rebuild  the strips of members that missed something, made from the others and written there
 //! ```
 //!
@@ -22,6 +23,7 @@
 //! | `work.rs` | what is being done to a row; memory; reads, and what checksums say of them |
 //! | `change.rs` | what is written, and its parity |
 //! | `rebuild.rs` | strips made from others: reconstructions, rebuilds |
+//! | `restore.rs` | what a mend found right, written |
 //! | `check.rs` | parity under a scrub |
 //! | `missed.rs` | what members miss of rows |
 //! | `ring.rs` | the stripe journal: groups on their way |
@@ -33,6 +35,7 @@ mod check;
 mod missed;
 mod rebuild;
 mod replay;
+mod restore;
 mod ring;
 mod room;
 mod work;
@@ -49,6 +52,8 @@ use crate::slab::Slab;
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufRange, ChunkId, STRIP, VolumeId};
 use rebuild::Reconstruction;
 pub(super) use rebuild::Who;
+use restore::Restore;
+pub(super) use restore::Restored;
 pub(super) use ring::TOKEN as RING_TOKEN;
 pub(super) use room::is_journal;
 pub(super) use work::TAG;
@@ -112,6 +117,7 @@ pub(super) enum Writer {
 
 enum Other {
     Reconstruction(Reconstruction),
+    Restore(Restore),
     Rebuild,
     Check,
 }
@@ -182,6 +188,7 @@ impl Engine {
         (line.is_ready, line.is_worked_at) = (false, true);
         match line.others.pop_front() {
             Some(Other::Reconstruction(ask)) => self.begin_reconstruction(row, ask),
+            Some(Other::Restore(ask)) => self.begin_restore(row, ask),
             Some(Other::Rebuild) => self.begin_rebuild(row),
             Some(Other::Check) => self.begin_check(row),
             None => {

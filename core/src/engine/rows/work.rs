@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{ALL, Engine, Lanes, Part, Reconstruction, RowId};
+use super::{ALL, Engine, Lanes, Part, Reconstruction, Restore, RowId};
 use crate::ChunkType;
 use crate::chunk::Column;
 use crate::combine::{Addend, Combine};
@@ -49,6 +49,7 @@ pub(super) struct Work {
 pub(super) enum What {
     Change(Vec<Part>),
     Reconstruction(Reconstruction),
+    Restore(Restore),
     Rebuild,
     Check,
 }
@@ -134,6 +135,7 @@ impl Work {
         match &self.what {
             What::Change(parts) => parts.iter().any(|p| matches!(p.writer, super::Writer::Request(_))),
             What::Reconstruction(ask) => ask.is_urgent,
+            What::Restore(ask) => ask.is_urgent,
             What::Rebuild | What::Check => false,
         }
     }
@@ -354,7 +356,7 @@ impl Engine {
             What::Change(_) => self.make_change(id),
             What::Reconstruction(_) => self.reconstruct_lanes(id),
             What::Rebuild => self.rebuild_strips(id),
-            What::Check => unreachable!("it was looked at"),
+            What::Restore(_) | What::Check => unreachable!("it is not planned"),
         }
     }
 
@@ -363,7 +365,7 @@ impl Engine {
             What::Change(_) => self.plan_change_of(id),
             What::Reconstruction(_) => self.plan_reconstruction(id),
             What::Rebuild => self.plan_rebuild(id),
-            What::Check => false,
+            What::Restore(_) | What::Check => false,
         };
         match fits {
             true => self.read_work(id),
@@ -426,6 +428,7 @@ impl Engine {
         match &work.what {
             What::Change(parts) => parts.iter().for_each(|part| self.row_written(part.writer, work.error)),
             What::Reconstruction(ask) => self.reconstructed(*ask, work.error.is_none()),
+            What::Restore(ask) => self.strip_restored(*ask, &work),
             What::Rebuild => self.row_rebuilt(&work),
             What::Check => self.checked(&work),
         }
