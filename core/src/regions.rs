@@ -49,7 +49,7 @@ pub(crate) fn touched(volume: VolumeId, start: u64, end: u64) -> impl Iterator<I
 }
 
 /// The region that a unit is in.
-pub(crate) fn of_unit(volume: VolumeId, unit: u64) -> Region {
+pub fn of_unit(volume: VolumeId, unit: u64) -> Region {
     (volume, unit / UNITS)
 }
 

@@ -9,7 +9,7 @@ pub const REQUESTS_MAX: usize = 65_536;
 
 impl Engine {
     pub(super) fn submit(&mut self, request: Request) {
-        if self.is_replaying() {
+        if self.is_parking() {
             return self.park_request(request);
         }
         match self.admit(&request) {

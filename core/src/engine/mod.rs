@@ -201,12 +201,20 @@ impl Engine {
     /// was never used before: it tells this run from every other one, also from those of a part of the same pool.
     /// The first thing the engine does is a checkpoint, so that the log of the run before is never needed again.
     pub fn new(opened: Opened, now: Instant, boot: Uuid, opening: Uuid) -> Engine {
+        Engine::begin(opened, now, boot, opening, None)
+    }
+
+    fn begin(opened: Opened, now: Instant, boot: Uuid, opening: Uuid, slip: Option<Slip>) -> Engine {
         let Opened {
-            pool, mut superblock, pages, root, next_lsn, next_seq, orphans, unflushed, damaged, replayed, ..
+            pool, mut superblock, pages, root, next_lsn, next_seq, orphans, unflushed, damaged, replay, ..
         } = opened;
+        superblock.note_opening(opening);
+        let behind: Vec<DeviceId> = pool.devices().filter(|d| d.state.is_used() && d.is_behind).map(|d| d.id).collect();
+        let is_claimed = !behind.is_empty() || pool.devices().any(|d| d.state == DeviceState::Missing);
+        superblock.generation += u64::from(is_claimed);
+        let claim = is_claimed.then(|| commit::Claim { superblock: superblock.clone(), behind });
         superblock.epoch = superblock.epoch.wrapping_add(1);
         superblock.boot = boot;
-        superblock.note_opening(opening);
         let (blocks, epoch) = (u64::from(superblock.log_blocks), superblock.epoch);
         let journal = Journal::new(pool.uuid, epoch, blocks, next_seq, next_lsn);
         let mut engine = Engine {
@@ -219,13 +227,13 @@ impl Engine {
             queues: members::Queues::default(),
             touched: Vec::new(),
             plugs: plug::Plugs::default(),
-            slip: None,
+            slip,
             wakes: Wakes::default(),
             dirty: None,
             views: Vec::new(),
             selector: Selector::new(pool.properties.read_policy),
             journal,
-            commit: commit::Commit::new(superblock, pages, root),
+            commit: commit::Commit::new(superblock, claim, pages, root),
             space: space::Space::default(),
             scrub: scrub::Work::default(),
             moving: moving::Work::default(),
@@ -265,7 +273,7 @@ impl Engine {
         engine.adopt_ring();
         engine.adopt_unflushed(unflushed);
         engine.tell_damaged(&damaged);
-        if !engine.replay(replayed) {
+        if !engine.replay(replay) {
             engine.start_checkpoint();
         }
         engine

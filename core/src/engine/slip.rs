@@ -5,6 +5,8 @@
 //! test sets one.
 
 use super::Engine;
+use crate::meta::assembly::Opened;
+use crate::units::{Instant, Uuid};
 
 /// A mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +49,14 @@ pub enum Slip {
     RingReusedEarly,
     /// Groups of the stripe journal are not forced.
     JournalNotForced,
+    /// What an opening finds on one copy of the stripe journal goes in place while the others lack it.
+    JournalNotCompleted,
+    /// Requests go on while a copy of the stripe journal that nobody can see may know more.
+    RequestsNotParked,
+    /// A forced write of a row without parity members is taken for forced.
+    RowTakenForForced,
+    /// The first checkpoint of an opening goes over pages before its superblocks say that the opening counts.
+    OpeningNotClaimed,
     /// Parity stays what it was.
     ParityNotMade,
     /// Q is made with a factor that is wrong.
@@ -54,9 +64,9 @@ pub enum Slip {
 }
 
 impl Engine {
-    /// For the laboratory: from now on this goes wrong.
-    pub fn slip(&mut self, slip: Slip) {
-        self.slip = Some(slip);
+    /// For the laboratory: as [`Engine::new`], and from the first thing on this goes wrong.
+    pub fn slipping(opened: Opened, now: Instant, boot: Uuid, opening: Uuid, slip: Option<Slip>) -> Engine {
+        Engine::begin(opened, now, boot, opening, slip)
     }
 
     /// Whether this is to go wrong.

@@ -143,7 +143,7 @@ pub fn scene(name: &str, seed: u64, most: u64, rules: Rules) -> Result<Tally, Fa
     let fail = |point: Point, why: String| Failure { scene: name.into(), seed, point, why };
     let tape = caught(|| life::first(&scene, rules.mistake)).map_err(|why| fail(Point::default(), why))?;
     let tally = Tally { lives: 1, ..Tally::default() };
-    let mut sweep = Sweep { scene: &scene, most, alike: rules.alike, tally, path: Vec::new() };
+    let mut sweep = Sweep { scene: &scene, most, alike: rules.alike, tally, path: Vec::new(), is_whole: true };
     match sweep.cut(&tape) {
         Ok(()) => Ok(sweep.tally),
         Err(why) => Err(fail(Point(sweep.path), why)),
@@ -155,20 +155,28 @@ pub fn again(name: &str, seed: u64, point: &Point, rules: Rules) -> Result<(), S
     let scene = Scene::new(name, seed).ok_or_else(|| format!("there is no scene '{name}'"))?;
     let Rules { mistake, alike } = rules;
     let mut tape = caught(|| life::first(&scene, mistake))?;
+    let mut is_whole = true;
     for (i, &(at, choice)) in point.0.iter().enumerate() {
         let mut moment = Moment::first(&tape);
         while moment.at < at && moment.advance().is_some() {}
-        let present = remains::leave(&mut moment, choice);
+        let present = remains::leave(&mut moment, choice, spared(&scene, is_whole));
+        is_whole &= present.iter().all(|&here| here);
         let mut reopener = Reopener::new(tape.boot, mistake);
         caught(|| reopener.look(&moment, &present))?;
         if alike {
             caught(|| life::alike(&scene, &tape, &moment, &present))?;
         }
-        if i + 1 < point.0.len() {
+        // The last one too: what fails in the life that follows has no cut of its own.
+        if i + 1 < LIVES_MAX {
             tape = caught(|| life::next(&scene, &tape, &moment, &present, life_seed(&scene, at, choice)))?;
         }
     }
     Ok(())
+}
+
+/// Members that a cut may take along, if none was lost so far: one that comes back is behind, and no other is spared then.
+fn spared(scene: &Scene, is_whole: bool) -> usize {
+    if is_whole { scene.spared } else { 0 }
 }
 
 /// The seed of the life after a cut.
@@ -183,6 +191,8 @@ struct Sweep<'a> {
     tally: Tally,
     /// Where it is.
     path: Vec<Cut>,
+    /// No cut on the way there took a member along.
+    is_whole: bool,
 }
 
 impl Sweep<'_> {
@@ -209,7 +219,7 @@ impl Sweep<'_> {
     }
 
     fn point(&mut self, moment: &mut Moment<'_>, reopener: &mut Reopener, choice: u64) -> Result<(), String> {
-        let present = remains::leave(moment, choice);
+        let present = remains::leave(moment, choice, spared(self.scene, self.is_whole));
         self.tally.points += 1;
         self.tally.in_recovery += u64::from(self.path.len() > 1);
         caught(|| reopener.look(moment, &present))?;
@@ -220,7 +230,10 @@ impl Sweep<'_> {
             let seed = life_seed(self.scene, moment.at, choice);
             let next = caught(|| life::next(self.scene, moment.tape(), moment, &present, seed))?;
             self.tally.lives += 1;
+            let was_whole = self.is_whole;
+            self.is_whole &= present.iter().all(|&here| here);
             self.cut(&next)?;
+            self.is_whole = was_whole;
         }
         moment.take_back();
         Ok(())

@@ -20,7 +20,7 @@ use braid_core::meta::assembly::{Assembly, MetaRead, Step};
 use braid_core::meta::codec::crc32c;
 use braid_core::meta::superblock::{self, SLOTS, SUPERBLOCK_SIZE, SlotError, Superblock};
 use braid_core::profile::slice;
-use braid_core::regions::REGION;
+use braid_core::regions::{ROWS, of_unit, row_unit};
 use braid_core::request::{Content, DeviceOp, Dispatch, Input, Op, Output, Request};
 use braid_core::sums;
 use braid_core::units::{BLOCK, BufId, ClientId, Instant, UNIT, Uuid, VolumeId};
@@ -103,11 +103,11 @@ impl Reopener {
                     }
                 }
                 Step::Ready(opened) => {
-                    let mut engine = Engine::new(*opened, Instant(0), boot, Uuid([0xa5; 16]));
-                    if let Some(Mistake::Of(slip)) = self.mistake {
-                        engine.slip(slip);
-                    }
-                    return Ok(engine);
+                    let slip = match self.mistake {
+                        Some(Mistake::Of(slip)) => Some(slip),
+                        _ => None,
+                    };
+                    return Ok(Engine::slipping(*opened, Instant(0), boot, Uuid([0xa5; 16]), slip));
                 }
             }
         }
@@ -287,7 +287,11 @@ impl Reopener {
     ) -> Result<(), String> {
         let pool = engine.pool();
         let chunk = pool.chunk(entry.chunk()).expect("the opening saw to that");
-        let region = (volume, unit * UNIT / REGION);
+        // What members miss of rows is kept by rows.
+        let region = match chunk.row_of(entry.unit()) {
+            Some((row, _)) => of_unit(ROWS, row_unit(chunk.id, row)),
+            None => of_unit(volume, unit),
+        };
         // A unit never crosses a strip.
         let part = slice(chunk.profile, chunk.columns.len(), u64::from(entry.unit()) * UNIT, UNIT);
         let counts = |c: &&Column| pool.is_online(c.device) && !pool.is_stale(c.device, region);

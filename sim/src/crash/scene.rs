@@ -16,7 +16,7 @@ use crate::world::Shape;
 /// Members and profiles, in words: name, sizes in MiB, profile of data, profile of metadata.
 type Cast = (&'static str, &'static [u64], &'static str, &'static str);
 
-const CASTS: [Cast; 7] = [
+const CASTS: [Cast; 9] = [
     ("single", &[16], "single", "single"),
     ("dup", &[18], "dup", "dup"),
     ("raid0", &[16, 18], "raid0", "raid1"),
@@ -24,6 +24,8 @@ const CASTS: [Cast; 7] = [
     ("raid1c3", &[16, 17, 18], "raid1c3", "raid1c3"),
     ("raid10", &[16, 16, 17, 18], "raid10", "raid1"),
     ("unlike", &[16, 24, 40], "raid1", "raid1"),
+    ("raid5", &[18, 18, 20], "raid5", "raid1"),
+    ("raid6", &[18, 18, 20, 22], "raid6", "raid1c3"),
 ];
 
 /// Whether it makes sense with these members.
@@ -95,6 +97,8 @@ pub(crate) struct Scene {
     pub(crate) shapes: Vec<Shape>,
     pub(crate) data: Profile,
     pub(crate) metadata: Profile,
+    /// Members that may be lost together with the power.
+    pub(crate) spared: usize,
     pub(crate) set: Vec<(&'static str, String)>,
     pub(crate) faults: Vec<Fault>,
     /// Names of volumes, by slot.
@@ -161,7 +165,14 @@ impl Scene {
             _ => Vec::new(),
         };
         let names = (0..5).map(|slot| (slot, name_of(slot))).collect();
-        Some(Scene { seed, shapes, data, metadata, set, faults, names, before, steps: writer.steps })
+        // Where nobody but the clients is at work: a member that is needed to get another one out is not spared.
+        let spared = match plot {
+            Plot::Overwrite | Plot::FirstWrites | Plot::Discard | Plot::Checkpoint => {
+                data.facts().tolerated_failures.min(metadata.facts().tolerated_failures)
+            }
+            _ => 0,
+        };
+        Some(Scene { seed, shapes, data, metadata, spared, set, faults, names, before, steps: writer.steps })
     }
 
     /// What goes on after a cut, while the pool still recovers.

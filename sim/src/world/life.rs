@@ -129,10 +129,7 @@ impl World {
                     self.gives_up = opened.gives_up.clone();
                     let mut opening = [0; 16];
                     opening[..8].copy_from_slice(&self.rng.next_u64().to_le_bytes());
-                    let mut engine = Engine::new(*opened, Instant(self.now), boot, Uuid(opening));
-                    if let Some(slip) = self.slip {
-                        engine.slip(slip);
-                    }
+                    let engine = Engine::slipping(*opened, Instant(self.now), boot, Uuid(opening), self.slip);
                     let watched = if self.keeps_payload { engine.pool().device_ids_end() as u32 } else { 1 };
                     self.watches =
                         (1..watched).map(|id| Watch::new(DeviceId(id), config_of(&engine, DeviceId(id)))).collect();

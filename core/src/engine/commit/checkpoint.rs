@@ -1,14 +1,24 @@
 //! Checkpoints: an image of everything to free pages, a flush, superblocks that name it.
+//!
+//! The first one of an opening begins with a *claim* where members are missing or behind: superblocks that name this opening
+//! and the image that it found. A power cut among the superblocks of a checkpoint leaves two images that are whole: the new
+//! one is named by some members only, and the pages that only one of the two has are free to whoever opens the other.
+//!
+//! | the opening found | without a claim | with it |
+//! |---|---|---|
+//! | the old image, since who names the new one is missing | its pages are written over; then it comes back, is the newest, and names nothing | it is not the newest any more |
+//! | the new image, on some members | pages of the old one are written over; then just those members are lost | the others name the new one as well |
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Commit, Copies, Departing, Engine, Waiter};
+use super::{Claim, Commit, Copies, Departing, Engine, Waiter};
 use crate::ChunkType;
 use crate::chunk::Chunk;
 use crate::device::{Device, Role};
 use crate::engine::Slip;
 use crate::meta::PAGE;
+use crate::meta::Superblock;
 use crate::meta::image::{self, Image};
 use crate::meta::journal::Lsn;
 use crate::meta::pages::{self, Page};
@@ -38,6 +48,8 @@ pub(super) struct Checkpoint {
     /// System chunks that it leaves.
     pub(super) leaves: Option<Departing>,
     step: Step,
+    /// Pages that are still to be written.
+    writes: Vec<(Page, Vec<u8>)>,
     /// Number of its flush.
     flush: u64,
     /// It has asked for a flush of the log.
@@ -49,6 +61,7 @@ pub(super) struct Checkpoint {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
+    Claim,
     Pages,
     Flush,
     Superblocks,
@@ -118,6 +131,8 @@ impl Engine {
         }
         match checkpoint.step {
             _ if checkpoint.failed || self.commit.dead => self.abandon_checkpoint(),
+            Step::Claim if checkpoint.copies.written == 0 => self.abandon_checkpoint(),
+            Step::Claim => self.write_image(),
             Step::Pages => {
                 let pending = self.flush_devices(Owner::CheckpointFlush);
                 let flush = self.flush_begins();
@@ -185,6 +200,7 @@ impl Engine {
             stale,
             leaves: self.commit.leaves.take(),
             step: Step::Pages,
+            writes,
             flush: 0,
             waits_for_log: false,
             copies: Copies::default(),
@@ -193,7 +209,19 @@ impl Engine {
         });
         // Before its pages arrive: a published queue decides then.
         self.post_dirty();
-        for (page, bytes) in writes {
+        match self.commit.claim.take().filter(|_| !self.slips(Slip::OpeningNotClaimed)) {
+            Some(claim) => {
+                self.commit.checkpoint.as_mut().expect("just made").step = Step::Claim;
+                self.issue_claim(claim);
+            }
+            None => self.write_image(),
+        }
+    }
+
+    fn write_image(&mut self) {
+        let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
+        (checkpoint.step, checkpoint.copies) = (Step::Pages, Copies::default());
+        for (page, bytes) in core::mem::take(&mut checkpoint.writes) {
             let bytes: Arc<[u8]> = bytes.into();
             let (chunk, offset) = pages::locate(page);
             let columns = self.pool.chunk(chunk).expect("pages are in system chunks").columns.clone();
@@ -267,10 +295,21 @@ impl Engine {
         let (ring, others): (Vec<&Chunk>, Vec<&Chunk>) = checkpoint.system.iter().partition(|c| c.id == log);
         sb.system = ring.into_iter().chain(others).cloned().collect();
         sb.clean = self.requests.len() == 0;
+        let (generation, sb) = (sb.generation, sb.clone());
+        self.issue_superblocks(sb, |_| generation);
+    }
+
+    /// Who is behind stays behind: it may lack pages of the image.
+    fn issue_claim(&mut self, Claim { superblock, behind }: Claim) {
+        let generation = superblock.generation;
+        self.issue_superblocks(superblock, |device| generation - u64::from(behind.contains(&device)));
+    }
+
+    fn issue_superblocks(&mut self, mut sb: Superblock, generation: impl Fn(DeviceId) -> u64) {
         let members: Vec<_> =
             self.pool.devices().filter(|d| has_superblock(d)).map(|d| (d.id, d.uuid, d.size)).collect();
         for (id, uuid, size) in members {
-            let sb = &mut self.commit.superblock;
+            sb.generation = generation(id);
             (sb.device, sb.device_uuid, sb.device_size) = (id, uuid, size);
             let (slot, bytes) = (sb.slot(), sb.encode());
             let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
@@ -298,6 +337,7 @@ impl Engine {
         self.commit.root = checkpoint.root;
         if core::mem::take(&mut self.commit.opening) {
             self.close_empty_chunks();
+            self.release_parked();
         }
         self.counters.checkpoints += 1;
         (self.commit.starved, self.commit.stuck) = (false, false);
@@ -325,6 +365,9 @@ impl Engine {
         (self.commit.starved, self.commit.stuck) = (false, true);
         // Without its first checkpoint a pool can log nothing, and without room in the log neither.
         self.commit.dead |= self.commit.opening || self.journal.blocks_used() == self.journal.blocks();
+        if self.commit.dead {
+            self.release_parked();
+        }
         if let Some(leaves) = self.commit.leaves.take() {
             self.system_stays(leaves);
         }

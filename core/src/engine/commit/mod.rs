@@ -34,6 +34,8 @@ pub(super) struct Commit {
     superblock: Superblock,
     pages: PageSpace,
     root: Vec<Page>,
+    /// What the first checkpoint begins with, where members are missing or behind.
+    claim: Option<Claim>,
     /// The checkpoint that ends the log of the run before is not durable yet: nothing may be logged, and no space
     /// handed out or discarded. A power cut would bring back maps that still refer to it.
     opening: bool,
@@ -84,6 +86,14 @@ pub(super) struct Commit {
     unstable_since: Option<Instant>,
 }
 
+/// Superblocks that say that an opening counts, before it has an image of its own: see [`checkpoint`].
+pub(super) struct Claim {
+    /// As it was found, but for the opening, and of the generation after it.
+    pub(super) superblock: Superblock,
+    /// Members that say the generation that was found.
+    pub(super) behind: Vec<DeviceId>,
+}
+
 /// What a checkpoint leaves behind.
 #[derive(Default)]
 pub(super) struct Departing {
@@ -103,11 +113,12 @@ struct Copies {
 }
 
 impl Commit {
-    pub(super) fn new(superblock: Superblock, pages: PageSpace, root: Vec<Page>) -> Commit {
+    pub(super) fn new(superblock: Superblock, claim: Option<Claim>, pages: PageSpace, root: Vec<Page>) -> Commit {
         Commit {
             superblock,
             pages,
             root,
+            claim,
             opening: true,
             dead: false,
             starved: false,

@@ -167,10 +167,25 @@ impl Engine {
         });
         let work = &self.rows.works[id];
         let has_parity = work.members[work.data..].iter().any(|m| m.is_good);
-        let is_journaled = if self.is_new(work.row) { self.rows.ring.holds(work.row) } else { has_parity };
+        let is_new = self.is_new(work.row);
+        if (is_new || !has_parity) && !self.slips(Slip::RowTakenForForced) {
+            self.leave_to_flush(id);
+        }
+        let is_journaled = if is_new { self.rows.ring.holds(self.rows.works[id].row) } else { has_parity };
         match is_journaled {
             true => self.journal_change(id),
             false => self.write_change(id),
+        }
+    }
+
+    /// Its content is not in the journal: what is asked to be forced is not, until a flush.
+    fn leave_to_flush(&mut self, id: u32) {
+        let Engine { rows, requests, .. } = self;
+        let What::Change(parts) = &rows.works[id].what else { return };
+        for part in parts {
+            if let Writer::Request(request) = part.writer {
+                requests[request].forced = false;
+            }
         }
     }
 

@@ -230,5 +230,6 @@ impl Engine {
             self.fail_work(id);
         }
         self.give_up_ring();
+        self.release_parked();
     }
 }

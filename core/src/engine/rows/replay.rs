@@ -1,5 +1,9 @@
 //! What an opening found in the stripe journal goes in place again, before the first checkpoint: once that counts, the
-//! journal of the run before is never looked at any more. Requests wait meanwhile.
+//! journal of the run before is never looked at any more. Requests wait until then.
+//!
+//! ```text
+//!   groups that some copy of the journal lacks --> written there, forced --> all in place --> the first checkpoint
+//! ```
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -7,7 +11,9 @@ use alloc::vec::Vec;
 
 use super::{Engine, RowId};
 use crate::chunk::Column;
-use crate::meta::assembly::Replayed;
+use crate::engine::Slip;
+use crate::engine::sums::SUMS_VOLUME;
+use crate::meta::assembly::{self, Lacking, Replayed};
 use crate::profile::{column_of, data_stripes};
 use crate::queue::{CopySet, Io, Owner};
 use crate::request::{DeviceOp, IoError, Request};
@@ -18,22 +24,34 @@ const ACTIVE_MAX: u32 = 256;
 
 #[derive(Default)]
 pub(super) struct Replay {
+    lacking: Vec<Lacking>,
     left: Vec<(RowId, u8, u8, Arc<[u8]>)>,
     pending: u32,
-    is_on: bool,
-    /// Requests that came meanwhile.
+    step: Step,
+    /// Requests wait for the first checkpoint.
+    is_parking: bool,
     parked: Vec<Request>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Step {
+    #[default]
+    Done,
+    /// Copies of the journal get what they lack.
+    Journal,
+    Rows,
 }
 
 impl Replay {
     pub(super) fn is_under_way(&self) -> bool {
-        self.is_on
+        self.step != Step::Done || self.is_parking
     }
 }
 
 impl Engine {
     /// Begins with the opening; true when there is something to write again, and then the first checkpoint comes after that.
-    pub(in crate::engine) fn replay(&mut self, found: Vec<Replayed>) -> bool {
+    pub(in crate::engine) fn replay(&mut self, found: assembly::Replay) -> bool {
+        let assembly::Replay { blocks: found, mut lacking, may_know_more } = found;
         // Of a block that is in several groups the last counts.
         let mut blocks: BTreeMap<(RowId, u8, u8), Arc<[u8]>> = BTreeMap::new();
         for Replayed { chunk, row, block } in found {
@@ -50,22 +68,66 @@ impl Engine {
             .collect();
         let rows: alloc::collections::BTreeSet<RowId> = left.iter().map(|(row, ..)| *row).collect();
         rows.into_iter().for_each(|row| self.note_row_unflushed(row));
-        self.rows.replay = Replay { is_on: !left.is_empty(), left, ..Replay::default() };
+        if left.is_empty() || self.slips(Slip::JournalNotCompleted) {
+            // Void groups only.
+            lacking.clear();
+        }
+        let is_parking = (may_know_more || !left.is_empty()) && !self.slips(Slip::RequestsNotParked);
+        self.rows.replay = Replay { lacking, left, is_parking, step: Step::Journal, ..Replay::default() };
         self.replay_on();
-        self.rows.replay.is_on = self.rows.replay.pending > 0;
-        self.rows.replay.is_on
+        self.is_replaying()
     }
 
-    /// Whether requests have to wait until what was found in the journal is in place.
+    /// Whether something that was found in the journal is not in place yet.
     pub(in crate::engine) fn is_replaying(&self) -> bool {
-        self.rows.replay.is_on
+        self.rows.replay.step != Step::Done
+    }
+
+    /// Whether requests have to wait for the first checkpoint.
+    pub(in crate::engine) fn is_parking(&self) -> bool {
+        self.rows.replay.is_parking
+    }
+
+    /// The first checkpoint counts, or there will be none.
+    pub(in crate::engine) fn release_parked(&mut self) {
+        self.rows.replay.is_parking = false;
+        for request in core::mem::take(&mut self.rows.replay.parked) {
+            self.submit(request);
+        }
     }
 
     pub(in crate::engine) fn park_request(&mut self, request: Request) {
         self.rows.replay.parked.push(request);
     }
 
+    /// Goes on as far as it goes without waiting.
     fn replay_on(&mut self) {
+        if self.rows.replay.step == Step::Journal {
+            self.complete_journal();
+            if self.rows.replay.pending > 0 {
+                return;
+            }
+            self.rows.replay.step = Step::Rows;
+        }
+        self.replay_rows();
+        if self.rows.replay.pending == 0 {
+            self.rows.replay.step = Step::Done;
+        }
+    }
+
+    fn complete_journal(&mut self) {
+        while self.rows.replay.pending < ACTIVE_MAX
+            && let Some(Lacking { device, offset, at, bytes }) = self.rows.replay.lacking.pop()
+        {
+            self.rows.replay.pending += 1;
+            let set = CopySet { offset: at, ..CopySet::default() };
+            let io =
+                Io::new(Owner::Replay, DeviceOp::Write { fua: true }, device, offset, bytes.len() as u64, self.now);
+            self.issue(Io { record: Some(bytes), set, ..io });
+        }
+    }
+
+    fn replay_rows(&mut self) {
         while self.rows.replay.pending < ACTIVE_MAX
             && let Some((row, member, lane, bytes)) = self.rows.replay.left.pop()
         {
@@ -90,7 +152,12 @@ impl Engine {
 
     pub(in crate::engine) fn replayed(&mut self, io: &Io, result: Result<(), IoError>) {
         self.rows.replay.pending -= 1;
-        if let Err(error) = result {
+        if let (Err(error), Step::Journal) = (result, self.rows.replay.step) {
+            let (start, end) = (io.set.offset, io.set.offset + io.len);
+            if !self.miss(io.device, SUMS_VOLUME, (start, end), error) {
+                self.commit.kill();
+            }
+        } else if let Err(error) = result {
             let row = (io.set.chunk, (io.set.offset / STRIP) as u32);
             if !self.miss_row(io.device, row, error) {
                 // A row that is neither old nor new: nothing may be written on top of that.
@@ -98,12 +165,8 @@ impl Engine {
             }
         }
         self.replay_on();
-        if self.rows.replay.pending == 0 {
-            self.rows.replay.is_on = false;
+        if !self.is_replaying() {
             self.start_checkpoint();
-            for request in core::mem::take(&mut self.rows.replay.parked) {
-                self.submit(request);
-            }
         }
     }
 }

@@ -1,4 +1,8 @@
 //! The stripe journal read back: changes of rows that may not be in place, in the order in which they were made.
+//!
+//! A power cut may have left the last groups on one copy only. They count: before anything of them goes in place again, the
+//! other copies get them too, since a row that is being written has to be in the journal whoever is lost next. And one that is
+//! only on a member that is not there must not turn up later: see [`Replay::may_know_more`].
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -9,7 +13,7 @@ use crate::meta::ring::{self, UNITS_MAX};
 use crate::pool::Pool;
 use crate::profile::slice;
 use crate::regions::of_unit;
-use crate::units::{BLOCK, BLOCKS_PER_UNIT, ChunkId, UNIT};
+use crate::units::{BLOCK, BLOCKS_PER_UNIT, ChunkId, DeviceId, UNIT};
 use crate::volume::INTERNAL;
 
 /// A block of a row that goes in place again, or the word that nothing before this counts of it.
@@ -21,13 +25,47 @@ pub(crate) struct Replayed {
     pub(crate) block: Option<(u8, u8, Arc<[u8]>)>,
 }
 
+/// What the journal says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Replay {
+    /// Oldest first.
+    pub(crate) blocks: Vec<Replayed>,
+    /// What copies of the journal lack of that.
+    pub(crate) lacking: Vec<Lacking>,
+    /// A copy is on a member that is not there: it may have groups that no other one has. They are void once the first
+    /// checkpoint counts; until then nobody may see that they were not there.
+    pub(crate) may_know_more: bool,
+}
+
+/// A part of a group that is to be on this copy as well; within one unit.
+#[derive(Clone, Debug)]
+pub(crate) struct Lacking {
+    pub(crate) device: DeviceId,
+    /// On the device.
+    pub(crate) offset: u64,
+    /// In the journal.
+    pub(crate) at: u64,
+    pub(crate) bytes: Arc<[u8]>,
+}
+
+/// A group as it was found.
+struct Group {
+    /// First block in the journal.
+    at: usize,
+    bytes: Vec<u8>,
+    /// Copies that have it.
+    on: Vec<usize>,
+    replayed: Vec<Replayed>,
+}
+
 impl Assembly {
     /// The last groups of the journal, as far back as each follows the one before.
     ///
     /// Each copy of the journal is read by itself: a group that is whole on one of them counts. Copies of members that missed
     /// something of it are left out, since what stands there may be older than what follows it.
-    pub(super) fn replayed(&self, pool: &Pool) -> Result<Vec<Replayed>, Stop> {
-        let Some(volume) = pool.volume(INTERNAL) else { return Ok(Vec::new()) };
+    pub(super) fn replay(&self, pool: &Pool) -> Result<Replay, Stop> {
+        let Some(volume) = pool.volume(INTERNAL) else { return Ok(Replay::default()) };
+        let mut may_know_more = false;
         let mut copies: Vec<Vec<Option<MetaRead>>> = Vec::new();
         for unit in 0..UNITS_MAX {
             let entry = volume.map.get(unit);
@@ -36,14 +74,16 @@ impl Assembly {
             let columns = c.columns.get(part.first..part.first + part.copies).unwrap_or_default();
             let region = of_unit(INTERNAL, unit);
             for (copy, column) in columns.iter().enumerate() {
-                let is_there = self.present.contains_key(&column.device) && !pool.is_stale(column.device, region);
+                let (is_here, counts) =
+                    (self.present.contains_key(&column.device), !pool.is_stale(column.device, region));
+                may_know_more |= counts && !is_here;
                 let read = MetaRead { device: column.device, offset: column.offset + part.offset, len: UNIT };
                 if copies.len() <= copy {
                     copies.push(Vec::new());
                 }
                 let units = copies.get_mut(copy).ok_or(Stop::because("its journal has too many copies"))?;
                 units.resize(unit as usize, None);
-                units.push(is_there.then_some(read));
+                units.push((is_here && counts).then_some(read));
             }
         }
         let missing: Vec<MetaRead> =
@@ -51,9 +91,9 @@ impl Assembly {
         if !missing.is_empty() {
             return Err(Stop::Need(missing));
         }
-        let mut groups: BTreeMap<u64, Vec<Replayed>> = BTreeMap::new();
-        for units in copies {
-            let bytes = self.copy_of_ring(&units);
+        let mut groups: BTreeMap<u64, Group> = BTreeMap::new();
+        for (copy, units) in copies.iter().enumerate() {
+            let bytes = self.copy_of_ring(units);
             let blocks = (bytes.len() as u64 / BLOCK) as usize;
             let mut at = 0;
             while at < blocks {
@@ -66,14 +106,21 @@ impl Assembly {
                     let ring::Again { chunk, row, member, lane, bytes } = a;
                     Replayed { chunk, row, block: Some((member, lane, bytes.into())) }
                 };
-                at += head.blocks() as usize;
                 let void = head.entries.iter().filter(|entry| entry.members.is_empty());
                 let void = void.map(|entry| Replayed { chunk: entry.chunk, row: entry.row, block: None });
-                groups.entry(head.seq).or_insert_with(|| void.chain(blocks.into_iter().map(keep)).collect());
+                let len = head.blocks() as usize;
+                let group = groups.entry(head.seq).or_insert_with(|| Group {
+                    at,
+                    bytes: behind.get(..len * BLOCK as usize).unwrap_or_default().into(),
+                    on: Vec::new(),
+                    replayed: void.chain(blocks.into_iter().map(keep)).collect(),
+                });
+                group.on.push(copy);
+                at += len;
             }
         }
         let mut next = None;
-        let mut last: Vec<Vec<Replayed>> = Vec::new();
+        let mut last: Vec<Group> = Vec::new();
         while let Some((seq, group)) = groups.pop_last() {
             if next.is_some_and(|next| next != seq + 1) {
                 break;
@@ -81,7 +128,9 @@ impl Assembly {
             next = Some(seq);
             last.push(group);
         }
-        Ok(last.into_iter().rev().flatten().collect())
+        last.reverse();
+        let lacking = last.iter().flat_map(|group| group.lacking(&copies)).collect();
+        Ok(Replay { blocks: last.into_iter().flat_map(|group| group.replayed).collect(), lacking, may_know_more })
     }
 
     /// One copy, zeros where it cannot be read.
@@ -96,6 +145,27 @@ impl Assembly {
             }
         }
         bytes
+    }
+}
+
+impl Group {
+    /// What has to be written for every copy that counts to have it.
+    fn lacking(&self, copies: &[Vec<Option<MetaRead>>]) -> Vec<Lacking> {
+        let mut lacking = Vec::new();
+        for (_, units) in copies.iter().enumerate().filter(|(copy, _)| !self.on.contains(copy)) {
+            let mut done = 0;
+            while done < self.bytes.len() as u64 {
+                let at = self.at as u64 * BLOCK + done;
+                let len = (UNIT - at % UNIT).min(self.bytes.len() as u64 - done);
+                let part = self.bytes.get(done as usize..(done + len) as usize);
+                if let (Some(Some(unit)), Some(part)) = (units.get((at / UNIT) as usize), part) {
+                    let offset = unit.offset + at % UNIT;
+                    lacking.push(Lacking { device: unit.device, offset, at, bytes: part.into() });
+                }
+                done += len;
+            }
+        }
+        lacking
     }
 }
 

@@ -30,7 +30,7 @@ use crate::regions::{ROWS, Region, Regions, UNITS, of_unit, row_of_unit};
 use crate::request::IoError;
 use crate::units::{ChunkId, DeviceId, UNIT, Uuid, VolumeId};
 use crate::volume::{Entry, LEAF};
-pub(crate) use again::Replayed;
+pub(crate) use again::{Lacking, Replay, Replayed};
 use copies::{Held, check_runs};
 use log::{Log, is_mark};
 
@@ -67,8 +67,8 @@ pub struct Opened {
     pub(crate) orphans: Vec<Page>,
     /// Where units were placed that no flush covers: a member that is not there may have lost them with its cache.
     pub(crate) unflushed: Regions,
-    /// What the stripe journal says has to be written once more, oldest first.
-    pub(crate) replayed: Vec<Replayed>,
+    /// What the stripe journal says has to be written once more.
+    pub(crate) replay: Replay,
     /// Members that are not there.
     pub missing: Vec<DeviceId>,
     /// To go on is to give something up for good, in one sentence that says what to do. Members that are there but were
@@ -312,7 +312,7 @@ impl Assembly {
             next_seq: log.next_seq.saturating_add(u64::from(sb.log_blocks)),
             orphans: orphans.into_iter().collect(),
             unflushed,
-            replayed: self.replayed(&pool)?,
+            replay: self.replay(&pool)?,
             missing,
             gives_up: if apart.is_empty() { self.gap_in(&log, &pool) } else { Some(self.other_side(&apart)) },
             damaged: log.damaged.into_iter().chain(self.bad_pages()).collect(),
