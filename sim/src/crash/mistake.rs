@@ -98,7 +98,7 @@ const ROWS: &[Row] = &[
         Mistake::Of(Slip::LogReusedEarly),
         "log-reused-early",
         "log blocks are free when a checkpoint begins, not when it is durable",
-        "ring",
+        "ring/single",
     ),
     row(
         Mistake::Of(Slip::UnitsReusedEarly),
@@ -110,7 +110,7 @@ const ROWS: &[Row] = &[
         Mistake::Of(Slip::AnswerBeforeFailure),
         "answer-before-failure",
         "a write is answered while the log does not say yet that a member missed it",
-        "degraded",
+        "degraded/unlike",
     ),
     row(
         Mistake::Of(Slip::WriteBeforeMark),
@@ -197,7 +197,7 @@ const ROWS: &[Row] = &[
         Mistake::Of(Slip::ColumnBeforeCopy),
         "column-before-copy",
         "a column changes places before its units are copied",
-        "replace",
+        "replace/unlike",
     ),
 ];
 
