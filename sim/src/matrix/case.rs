@@ -82,15 +82,16 @@ pub enum Faults {
 
 /// Profiles that carry data.
 pub fn profiles() -> impl Iterator<Item = Profile> {
-    Profile::ALL.into_iter().filter(|profile| profile.carries(ChunkType::Metadata))
+    Profile::ALL.into_iter().filter(|profile| profile.carries(ChunkType::Data))
 }
 
-/// Members of a pool of this profile: as few as it needs, and two where records need that.
+/// Members of a pool of this profile: as few as it needs, two where records need that, and two strips of data beside parity.
 pub(super) fn members(profile: Profile) -> u32 {
     let facts = profile.facts();
-    match facts.dev_stripes > 1 {
-        true => 1,
-        false => (facts.copies * facts.sub_stripes).max(2) as u32,
+    match (facts.dev_stripes, facts.parity) {
+        (2.., _) => 1,
+        (_, 0) => (facts.copies * facts.sub_stripes).max(2) as u32,
+        (_, parity) => 2 + parity as u32,
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use braid_core::ChunkType;
-use braid_core::regions::REGION;
-use braid_core::units::{BLOCK, DeviceId, VolumeId};
+use braid_core::regions::{REGION, ROWS, Region, of_unit, row_unit};
+use braid_core::units::{BLOCK, DeviceId, UNIT, VolumeId};
+use braid_core::{ChunkType, Pool};
 
 use super::case::{Case, Hit, Kind};
 use super::phase::Phase;
@@ -41,6 +41,14 @@ fn targets(world: &World, volume: VolumeId, device: u32) -> Vec<u64> {
     [first(REWRITTEN), first(1 - REWRITTEN)].into_iter().flatten().collect()
 }
 
+/// The region in which members may have missed something of the row that a byte is in, and the members of the row.
+fn row_at(pool: &Pool, volume: VolumeId, at: u64) -> Option<(Region, Vec<DeviceId>)> {
+    let entry = pool.volume(volume)?.map.get(at / UNIT);
+    let chunk = pool.chunk(entry.chunk())?;
+    let (row, _) = chunk.row_of(entry.unit())?;
+    Some((of_unit(ROWS, row_unit(chunk.id, row)), chunk.columns.iter().map(|c| c.device).collect()))
+}
+
 impl Expectation {
     /// Of a pool that is prepared, before the first fault.
     pub(super) fn of(world: &World, volume: VolumeId, case: &Case) -> Expectation {
@@ -49,13 +57,27 @@ impl Expectation {
         let pool = world.engine().pool();
         // What the first member had may stand anywhere by then: on the one that replaces it or, where that fails, on another.
         // So may, of stripes, the rest of its chunk.
-        let moves = |device: DeviceId| device.0 == 1 || case.profile.facts().copies == 1;
+        let moves = |device: DeviceId| {
+            let facts = case.profile.facts();
+            device.0 == 1 || facts.copies == 1 && facts.parity == 0
+        };
         let is_on = |hit: &Hit, device: DeviceId| {
             hit.device == device.0 || case.phase == Phase::Replace && hit.moment > 0 && moves(device)
         };
         let mut blocks = BTreeMap::new();
         for at in (0..PLACES).flat_map(|i| (0..UNIT_BLOCKS).map(move |block| place(i) + block * BLOCK)) {
             let copies = world.places(volume, at);
+            if let Some((region, columns)) = row_at(pool, volume, at) {
+                // One strip of each member: whatever strikes a member counts for all that is on it.
+                let is_struck = |device: &DeviceId| {
+                    pool.is_stale(*device, region) || case.hits.iter().any(|hit| is_on(hit, *device))
+                };
+                let struck = columns.iter().filter(|device| is_struck(device)).count();
+                let strays = case.hits.iter().map(|hit| DeviceId(hit.device)).filter(|d| !columns.contains(d)).count();
+                let is_served = struck + strays <= case.profile.facts().parity;
+                blocks.insert(at, if is_served { Fate::Served } else { Fate::Open });
+                continue;
+            }
             // Of two copies on one member the first is struck.
             let is_first = |i: usize| copies[..i].iter().all(|(d, _)| *d != copies[i].0);
             let strikes = |hit: &Hit, i: usize| {

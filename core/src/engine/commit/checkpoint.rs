@@ -225,9 +225,12 @@ impl Engine {
             let bytes: Arc<[u8]> = bytes.into();
             let (chunk, offset) = pages::locate(page);
             let columns = self.pool.chunk(chunk).expect("pages are in system chunks").columns.clone();
-            for column in columns.into_iter().filter(|c| self.pool.is_online(c.device)).collect::<Vec<_>>() {
-                let checkpoint = self.commit.checkpoint.as_mut().expect("just made");
-                checkpoint.copies.pending += 1;
+            let here: Vec<_> = columns.into_iter().filter(|c| self.pool.is_online(c.device)).collect();
+            let checkpoint = self.commit.checkpoint.as_mut().expect("just made");
+            checkpoint.copies.pending += here.len() as u32;
+            // Superblocks elsewhere must not name what is nowhere.
+            checkpoint.failed |= here.is_empty();
+            for column in here {
                 self.issue_record(Owner::Page, column.device, column.offset + offset, bytes.clone(), false);
             }
         }

@@ -166,12 +166,13 @@ impl Engine {
             engine.rows.works[id].members[member].new.expect("just made").range(lane, count)
         });
         let work = &self.rows.works[id];
+        // Without parity nothing is torn but what is written. Yet what the journal has of the row would come back.
         let has_parity = work.members[work.data..].iter().any(|m| m.is_good);
-        let is_new = self.is_new(work.row);
-        if (is_new || !has_parity) && !self.slips(Slip::RowTakenForForced) {
+        let (is_new, is_held) = (self.is_new(work.row), self.rows.ring.holds(work.row));
+        let is_journaled = is_held || has_parity && !is_new;
+        if (is_new || !is_journaled) && !self.slips(Slip::RowTakenForForced) {
             self.leave_to_flush(id);
         }
-        let is_journaled = if is_new { self.rows.ring.holds(self.rows.works[id].row) } else { has_parity };
         match is_journaled {
             true => self.journal_change(id),
             false => self.write_change(id),
@@ -191,6 +192,14 @@ impl Engine {
 
     /// What changes, of members that are to have it.
     pub(super) fn pieces(&self, id: u32) -> Vec<Piece> {
+        let mut pieces = self.all_pieces(id);
+        let members = &self.rows.works[id].members;
+        pieces.retain(|piece| members[piece.member].is_good);
+        pieces
+    }
+
+    /// The same with data of members that are not there: so the journal never has less of a row than what it had before.
+    pub(super) fn all_pieces(&self, id: u32) -> Vec<Piece> {
         let work = &self.rows.works[id];
         let What::Change(parts) = &work.what else { return Vec::new() };
         let data = parts.iter().map(|part| {
@@ -205,7 +214,7 @@ impl Engine {
                 Piece { member, first, count, buf, no_merge: false }
             })
         });
-        data.chain(parity).filter(|piece| work.members[piece.member].is_good).collect()
+        data.chain(parity).collect()
     }
 
     /// In place.
@@ -251,27 +260,30 @@ impl Engine {
 
     /// A change, or a strip that was made anew, is in place.
     pub(super) fn work_written(&mut self, id: u32) {
-        let work = &self.rows.works[id];
-        let row = work.row;
-        let written: Vec<(DeviceId, Option<IoError>)> = work
-            .members
-            .iter()
-            .filter(|m| m.is_good || m.new.is_some())
-            .map(|m| {
-                let away = self.was_away(m.column.device, work.roster).then_some(IoError::Gone);
-                (m.column.device, m.failed.or(away))
-            })
-            .collect();
+        let row = self.rows.works[id].row;
         self.note_row_unflushed(row);
-        if !matches!(self.rows.works[id].what, What::Change(_)) {
-            return self.end_rebuild(id, &written);
+        let work = &self.rows.works[id];
+        if !matches!(work.what, What::Change(_)) {
+            return self.end_rebuild(id);
         }
+        let outcome = |m: &super::work::Member| {
+            let away = self.was_away(m.column.device, work.roster).then_some(IoError::Gone);
+            (m.column.device, m.failed.or(away))
+        };
+        let written: Vec<_> = work.members.iter().filter(|m| m.is_good || m.new.is_some()).map(outcome).collect();
         for (device, error) in written {
             if let Some(error) = error
                 && !self.miss_row(device, row, error)
             {
                 self.rows.works[id].error = Some(error);
             }
+        }
+        if self.rows.works[id].error.is_some() && self.rows.works[id].group.is_some() && !self.is_new(row) {
+            // Neither old nor new, and too few strips to tell. The journal has it for the next opening, if nothing more is
+            // written down.
+            self.rows.torn.insert(row);
+            self.commit.kill();
+            return self.end_work(id);
         }
         if self.rows.works[id].error.is_none()
             && let Some(chunk) = self.pool.chunk_mut(row.0)

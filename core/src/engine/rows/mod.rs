@@ -40,7 +40,7 @@ mod ring;
 mod room;
 mod work;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use super::Engine;
@@ -78,6 +78,8 @@ pub(super) struct Rows {
     works: Slab<Work>,
     /// Bytes of strips that works may have in memory.
     memory: u64,
+    /// Rows of which nothing can be made until an opening has put them right.
+    torn: BTreeSet<RowId>,
     /// Works that wait until the log has this record.
     noted: VecDeque<(Lsn, u32)>,
     ring: ring::Ring,

@@ -235,13 +235,11 @@ impl Engine {
         self.count_work_down(id);
     }
 
-    /// Strips that were made anew are in place, or not.
-    pub(super) fn end_rebuild(&mut self, id: u32, written: &[(DeviceId, Option<IoError>)]) {
-        let made = |device: &DeviceId| {
-            self.rows.works[id].members.iter().any(|m| m.column.device == *device && m.new.is_some())
-        };
-        let failed = written.iter().find(|(device, error)| error.is_some() && made(device)).copied();
-        if let Some((device, Some(error))) = failed {
+    /// Strips that were made anew are in place, or not. Who went meanwhile is behind again, and the others have theirs.
+    pub(super) fn end_rebuild(&mut self, id: u32) {
+        let work = &self.rows.works[id];
+        let here = work.members.iter().filter(|m| m.new.is_some() && !self.was_away(m.column.device, work.roster));
+        if let Some((device, error)) = here.filter_map(|m| Some((m.column.device, m.failed?))).next() {
             self.suspect(device, error);
             self.rows.works[id].error = Some(error);
         }

@@ -13,7 +13,7 @@ use super::{Engine, RowId};
 use crate::chunk::Column;
 use crate::engine::Slip;
 use crate::engine::sums::SUMS_VOLUME;
-use crate::meta::assembly::{self, Lacking, Replayed};
+use crate::meta::assembly::{self, Lacking, Replayed, Word};
 use crate::profile::{column_of, data_stripes};
 use crate::queue::{CopySet, Io, Owner};
 use crate::request::{DeviceOp, IoError, Request};
@@ -54,10 +54,16 @@ impl Engine {
         let assembly::Replay { blocks: found, mut lacking, may_know_more } = found;
         // Of a block that is in several groups the last counts.
         let mut blocks: BTreeMap<(RowId, u8, u8), Arc<[u8]>> = BTreeMap::new();
-        for Replayed { chunk, row, block } in found {
-            match block {
-                Some((member, lane, bytes)) => drop(blocks.insert(((chunk, row), member, lane), bytes)),
-                None => blocks.retain(|(other, ..), _| *other != (chunk, row)),
+        for Replayed { chunk, row, word } in found {
+            let row = (chunk, row);
+            match word {
+                Word::Block(member, lane, bytes) => drop(blocks.insert((row, member, lane), bytes)),
+                Word::Missed(member, lanes) => {
+                    (0..16)
+                        .filter(|lane| lanes >> lane & 1 == 1)
+                        .for_each(|lane| drop(blocks.remove(&(row, member, lane))));
+                }
+                Word::Void => blocks.retain(|(other, ..), _| *other != row),
             }
         }
         let is_live = |row: &RowId| self.pool.chunk(row.0).is_some_and(|c| c.is_live(row.1));

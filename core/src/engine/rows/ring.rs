@@ -195,7 +195,7 @@ impl Engine {
     fn journaled_pieces(&self, id: u32) -> Vec<Piece> {
         match self.is_new(self.rows.works[id].row) {
             true => Vec::new(),
-            false => self.pieces(id),
+            false => self.all_pieces(id),
         }
     }
 

@@ -11,18 +11,29 @@ use alloc::vec::Vec;
 use super::{Assembly, MetaRead, Stop};
 use crate::meta::ring::{self, UNITS_MAX};
 use crate::pool::Pool;
-use crate::profile::slice;
+use crate::profile::parity::Lanes;
+use crate::profile::{data_stripes, slice};
 use crate::regions::of_unit;
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, ChunkId, DeviceId, UNIT};
 use crate::volume::INTERNAL;
 
-/// A block of a row that goes in place again, or the word that nothing before this counts of it.
+/// A word of the journal about a row.
 #[derive(Clone, Debug)]
 pub(crate) struct Replayed {
     pub(crate) chunk: ChunkId,
     pub(crate) row: u32,
-    /// Member, lane, content.
-    pub(crate) block: Option<(u8, u8, Arc<[u8]>)>,
+    pub(crate) word: Word,
+}
+
+/// What is said of it.
+#[derive(Clone, Debug)]
+pub(crate) enum Word {
+    /// Nothing before this counts.
+    Void,
+    /// These lanes of a member changed and are not here, since it was not there: what was said of them before is no more.
+    Missed(u8, Lanes),
+    /// What a member has in a lane: it goes in place again.
+    Block(u8, u8, Arc<[u8]>),
 }
 
 /// What the journal says.
@@ -104,16 +115,15 @@ impl Assembly {
                 };
                 let keep = |a: ring::Again<'_>| {
                     let ring::Again { chunk, row, member, lane, bytes } = a;
-                    Replayed { chunk, row, block: Some((member, lane, bytes.into())) }
+                    Replayed { chunk, row, word: Word::Block(member, lane, bytes.into()) }
                 };
-                let void = head.entries.iter().filter(|entry| entry.members.is_empty());
-                let void = void.map(|entry| Replayed { chunk: entry.chunk, row: entry.row, block: None });
+                let words = head.entries.iter().flat_map(|entry| words_beside(pool, entry));
                 let len = head.blocks() as usize;
                 let group = groups.entry(head.seq).or_insert_with(|| Group {
                     at,
                     bytes: behind.get(..len * BLOCK as usize).unwrap_or_default().into(),
                     on: Vec::new(),
-                    replayed: void.chain(blocks.into_iter().map(keep)).collect(),
+                    replayed: words.chain(blocks.into_iter().map(keep)).collect(),
                 });
                 group.on.push(copy);
                 at += len;
@@ -146,6 +156,21 @@ impl Assembly {
         }
         bytes
     }
+}
+
+/// What an entry says but for its blocks. All data that changes is in it, also that of members that were not there; parity
+/// of those is not.
+fn words_beside(pool: &Pool, entry: &ring::Entry) -> Vec<Replayed> {
+    let &ring::Entry { chunk, row, ref members, .. } = entry;
+    let say = |word| Replayed { chunk, row, word };
+    let Some(c) = pool.chunk(chunk).filter(|_| !members.is_empty()) else { return [say(Word::Void)].into() };
+    let data = data_stripes(c.profile, c.columns.len()) as u8;
+    let lanes_of = |which: &dyn Fn(u8) -> bool| {
+        members.iter().filter(|(member, _)| which(*member)).fold(0, |all, (_, lanes)| all | lanes)
+    };
+    let changed: Lanes = lanes_of(&|member| member < data);
+    let parity = (0..c.profile.facts().parity as u8).filter_map(|i| data.checked_add(i));
+    parity.map(|member| say(Word::Missed(member, changed & !lanes_of(&|other| other == member)))).collect()
 }
 
 impl Group {
