@@ -62,11 +62,12 @@ impl Engine {
             let Some(column) = column else { continue };
             // What could not be written is behind now, unless it is no worse than it was.
             let is_worse = mend.failed[copy] != 0 && (was_dirty || mend.stale >> copy & 1 == 1);
-            let is_absent =
-                self.was_away(column.device, mend.roster) && (was_dirty || mend.rewritten.iter().any(|&m| m != 0));
+            let was_away = self.was_away(column.device, mend.roster);
+            let is_absent = was_away && (was_dirty || mend.rewritten.iter().any(|&m| m != 0));
             if is_worse {
                 self.miss(column.device, volume, part, error);
-                failed = Some(column.device);
+                // Who went is behind again; the others have theirs.
+                failed = if was_away { failed } else { Some(column.device) };
             } else if is_absent {
                 self.miss(column.device, volume, part, IoError::Gone);
             }
