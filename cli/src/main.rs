@@ -2,7 +2,7 @@
 //!
 //! | where | what |
 //! |---|---|
-//! | `args.rs` | the command tree; help, completions and manual pages come from it |
+//! | `args/` | the command tree; help, completions and manual pages come from it |
 //! | `foreign.rs` | words from zpool, btrfs, mdadm, lvm; commands that are not there yet |
 //! | `resolve.rs` | what a bare word means: pool, volume, device, interval |
 //! | `numbers.rs` | what options take as a number |
