@@ -35,6 +35,7 @@ fn every_target_is_fuzzed_briefly() {
             "superblock",
             "log",
             "checkpoint",
+            "journal",
             "checksums",
             "job",
             "trace",

@@ -12,6 +12,7 @@ use super::image;
 use super::journal::Journal;
 use super::pages::{self, PageSpace};
 use super::record::Record;
+use super::ring;
 use super::superblock::{SLOTS, Superblock};
 use crate::ChunkType;
 use crate::allocator::Hint;
@@ -140,6 +141,14 @@ fn a_leaf() {
     let (page, bytes) = &image.writes[0];
     assert_eq!(*page, pages::address(ChunkId(1), 128));
     check("leaf", bytes);
+}
+
+#[test]
+fn a_head_of_the_stripe_journal() {
+    let payload = [[1; 4096], [2; 4096], [3; 4096]].concat();
+    let entry = |row, members: &[(u8, u16)], crc| ring::Entry { chunk: ChunkId(2), row, members: members.into(), crc };
+    let entries = Vec::from([entry(48, &[(1, 0b110), (2, 0b110)], crc32c(&payload)), entry(7, &[], 0)]);
+    check("journal", &ring::Head { pool: POOL, epoch: 3, seq: 1030, entries }.encode());
 }
 
 #[test]

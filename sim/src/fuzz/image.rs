@@ -15,7 +15,9 @@ use braid_core::units::DeviceId;
 /// Magic and seal of a log block; see `docs/format.md`.
 const LOG: &[u8] = b"BRlg";
 const PAGE_MAGIC: &[u8] = b"BRpg";
-/// Where the seal of a log block or page is, and that of a superblock.
+/// Magic of the head of a group in the stripe journal.
+const GROUP: &[u8] = b"brRg";
+/// Where the seal of a log block, page or head is, and that of a superblock.
 const SEAL: usize = 4;
 const SUPERBLOCK_SEAL: usize = 12;
 /// Where a page says its address, and where its content begins.
@@ -27,6 +29,7 @@ pub(super) const CONTENT: usize = 32;
 pub(super) enum Kind {
     Log,
     Page,
+    Group,
 }
 
 /// See the module.
@@ -67,7 +70,11 @@ impl Image {
 
     /// Places of blocks of a kind, copies included.
     pub(super) fn places(&self, kind: Kind) -> Vec<(u32, u64)> {
-        let magic = if kind == Kind::Log { LOG } else { PAGE_MAGIC };
+        let magic = match kind {
+            Kind::Log => LOG,
+            Kind::Page => PAGE_MAGIC,
+            Kind::Group => GROUP,
+        };
         self.blocks.iter().filter(|(_, block)| block.starts_with(magic)).map(|(&at, _)| at).collect()
     }
 
@@ -136,7 +143,7 @@ impl Image {
 }
 
 fn is_sealed(block: &[u8]) -> bool {
-    block.starts_with(LOG) || block.starts_with(PAGE_MAGIC)
+    [LOG, PAGE_MAGIC, GROUP].iter().any(|magic| block.starts_with(magic))
 }
 
 /// Puts the checksum at `at` right.

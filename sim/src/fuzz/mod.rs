@@ -11,7 +11,7 @@
 //! | `change.rs` | bytes and text, damaged |
 //! | `image.rs` | the pool's own records as one value; seals that agree with what they seal |
 //! | `seeds.rs` | images that an engine wrote, and forged ones by name |
-//! | `pool.rs` | targets `superblock`, `log`, `checkpoint`: up to an engine that serves |
+//! | `pool.rs` | targets `superblock`, `log`, `checkpoint`, `journal`: up to an engine that serves |
 //! | `checksums.rs` | target `checksums`: pages of them, and content of which copies are wrong |
 //! | `files.rs` | targets that users write: jobs, traces, models, pools, scenarios, flight records |
 //!

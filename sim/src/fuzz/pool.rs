@@ -1,4 +1,4 @@
-//! Targets that a disk brings: superblock, log, checkpoint. What is taken is opened, and an engine goes on with it.
+//! Targets that a disk brings: superblock, log, checkpoint, journal. What is taken is opened, and an engine goes on with it.
 //!
 //! The engine's disks answer at once and keep nothing: what it reads of content it never looks at. It is asked for a
 //! read, a write and a flush of the first volumes and for a checkpoint, and has to answer each.
@@ -27,8 +27,11 @@ const ASKED_MAX: usize = 4;
 const IMAGE_MEMORY: usize = 256 << 20;
 /// Bytes of a log block's head.
 const LOG_HEAD: usize = 64;
+/// Bytes of a head in the stripe journal up to its number: magic, seal, pool, epoch.
+const GROUP_HEAD: usize = 28;
 
-pub(super) const TARGETS: &[Named] = &[("superblock", of_slots), ("log", of_log), ("checkpoint", of_checkpoint)];
+pub(super) const TARGETS: &[Named] =
+    &[("superblock", of_slots), ("log", of_log), ("checkpoint", of_checkpoint), ("journal", of_journal)];
 
 fn of_slots() -> Target {
     Target {
@@ -66,6 +69,20 @@ fn of_checkpoint() -> Target {
     }
 }
 
+fn of_journal() -> Target {
+    Target {
+        name: "journal",
+        about: "groups of the stripe journal of a pool that is opened and goes on",
+        corpus: seeds::journals(),
+        change: |rng, corpus| match rng.below(8) {
+            0 => change_slot_of(rng, corpus),
+            _ => change_block(rng, corpus, Kind::Group),
+        },
+        run: Box::new(open),
+        memory: IMAGE_MEMORY,
+    }
+}
+
 /// A slot with changes; nearly always sealed again.
 fn change_slot(rng: &mut Rng, corpus: &[Sample]) -> Vec<u8> {
     // Fields where they are, or bytes that move and are cut as well.
@@ -94,7 +111,11 @@ fn change_slot_of(rng: &mut Rng, corpus: &[Sample]) -> Vec<u8> {
 fn change_block(rng: &mut Rng, corpus: &[Sample], kind: Kind) -> Vec<u8> {
     let mut image = Image::decode(change::base(rng, corpus));
     let other = Image::decode(&rng.pick(corpus).bytes);
-    let head = if kind == Kind::Log { LOG_HEAD } else { CONTENT };
+    let head = match kind {
+        Kind::Log => LOG_HEAD,
+        Kind::Page => CONTENT,
+        Kind::Group => GROUP_HEAD,
+    };
     for _ in 0..rng.between(1, 2) {
         let (places, others) = (image.places(kind), other.places(kind));
         let (false, false) = (places.is_empty(), others.is_empty()) else { break };

@@ -10,6 +10,7 @@ use braid_core::meta::PAGE;
 use braid_core::meta::superblock::Superblock;
 use braid_core::request::Op;
 use braid_core::units::{DeviceId, MIB, STRIP};
+use braid_core::volume::INTERNAL;
 
 use super::Sample;
 use super::image::{CONTENT, Image, long, seal, short};
@@ -19,6 +20,8 @@ use crate::{Crash, World};
 
 /// Bytes of each member.
 const MEMBER: u64 = 128 * MIB;
+/// The stripe journal is at the front of the volume of the pool's own, and never longer.
+const JOURNAL_MAX: u64 = 16 * MIB;
 
 /// What an engine wrote, by name.
 static WRITTEN: LazyLock<Vec<(&'static str, Image)>> = LazyLock::new(|| {
@@ -29,6 +32,8 @@ static WRITTEN: LazyLock<Vec<(&'static str, Image)>> = LazyLock::new(|| {
         ("two-members-and-a-scrub", written(2, "raid1", "none", scrubbed)),
         ("two-members-and-a-scrub-of-checksums", written(2, "raid1", "crc32c", scrubbed)),
         ("a-member-on-its-way-out", written(3, "raid1", "xxh3", emptied)),
+        ("rows-in-the-journal", written(3, "raid5", "none", changed_rows)),
+        ("rows-with-two-strips-of-parity-in-the-journal", written(4, "raid6", "crc32c", changed_rows)),
     ]
 });
 
@@ -67,6 +72,11 @@ const FORGED: &[(&str, Forge)] = &[
 /// Images as an engine leaves them.
 pub(super) fn images() -> Vec<Sample> {
     WRITTEN.iter().map(|(name, image)| Sample::fine(name, image.encode())).collect()
+}
+
+/// Images with groups in the stripe journal.
+pub(super) fn journals() -> Vec<Sample> {
+    images().into_iter().filter(|sample| sample.name.ends_with("in-the-journal")).collect()
 }
 
 /// With those whose root was forged.
@@ -155,6 +165,14 @@ fn scrubbed(world: &mut World) {
     world.control(set).expect("a policy");
 }
 
+/// Groups that no checkpoint has made void.
+fn changed_rows(world: &mut World) {
+    let v = world.volume("v", 64 * MIB, VolumeClass::Auto);
+    let write = |world: &mut World, at, len| world.run(v, Op::Write { fua: false }, at, len).expect("there is room");
+    write(world, 0, MIB);
+    (0..12).for_each(|i| write(world, i * 76 * 1024 / 4096 * 4096, 4096 << (i % 4)));
+}
+
 /// A crash in the middle of it.
 fn emptied(world: &mut World) {
     used(world);
@@ -166,22 +184,31 @@ fn emptied(world: &mut World) {
     });
 }
 
-/// Superblocks, logs and pages on the disks of a world.
+/// Superblocks, logs, pages and the stripe journal on the disks of a world.
 fn image_of(world: &World) -> Image {
     let superblocks = world.superblocks();
     let mut image = Image { slots: superblocks.iter().map(Superblock::encode).collect(), ..Image::default() };
     for superblock in &superblocks {
         let columns = superblock.system.iter().flat_map(|chunk| chunk.columns.iter().map(|c| (c, chunk.stripe)));
         for (column, length) in columns.filter(|(column, _)| column.device == superblock.device) {
-            for at in (column.offset..column.offset + length).step_by(PAGE as usize) {
-                let block = world.disks[column.device.index() - 1].read_bytes(at, PAGE);
-                if block.iter().any(|byte| *byte != 0) {
-                    image.blocks.insert((column.device.0, at), block);
-                }
-            }
+            let blocks = (column.offset..column.offset + length).step_by(PAGE as usize);
+            blocks.for_each(|at| image.take(world, column.device, at));
         }
     }
+    for at in (0..JOURNAL_MAX).step_by(PAGE as usize) {
+        world.places(INTERNAL, at).into_iter().for_each(|(device, at)| image.take(world, device, at));
+    }
     image
+}
+
+impl Image {
+    /// A block as a disk has it.
+    fn take(&mut self, world: &World, device: DeviceId, at: u64) {
+        let block = world.disks[device.index() - 1].read_bytes(at, PAGE);
+        if block.iter().any(|byte| *byte != 0) {
+            self.blocks.insert((device.0, at), block);
+        }
+    }
 }
 
 /// Changes what the superblocks say.
