@@ -637,7 +637,7 @@ fn a_forced_stop_ends_requests_in_flight() {
         let number = errno_of(thread.join().unwrap());
         assert!(matches!(number, libc::EIO | libc::ECONNABORTED | libc::ENOTCONN), "{number}");
     }
-    assert!(began.elapsed() < Duration::from_secs(2), "took {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(20), "took {:?}", began.elapsed());
     assert!(file.read_at(&mut [0; 512], 0).is_err());
     assert!(!fs::read_to_string("/proc/self/mounts").unwrap().contains(rig.dir.path().to_str().unwrap()));
     // The engine answers late, into nothing.

@@ -104,7 +104,7 @@ fn stopping_does_not_wait_for_half_open_clients() {
     let mut client = Client::connect(&daemon.socket(), "disk", Wish::default()).unwrap();
     let start = std::time::Instant::now();
     daemon.acceptor.take().unwrap().stop();
-    assert!(start.elapsed() < std::time::Duration::from_secs(1));
+    assert!(start.elapsed() < std::time::Duration::from_secs(8), "less than a handshake may take");
     assert_eq!(client.read(0, 4096).unwrap().error, 0, "negotiated ones live on");
     drop(held);
 }

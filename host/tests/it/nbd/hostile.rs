@@ -77,6 +77,10 @@ fn a_flood_of_refused_requests_that_nobody_collects_is_bounded() {
     assert!(bench.alive());
 }
 
+/// Who waits for a client that does not go on waits for its deadline at least. Not a measurement: the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(8);
+const _: () = assert!(PATIENCE.as_secs() < acceptor::HANDSHAKE_DEADLINE.as_secs());
+
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
@@ -98,7 +102,7 @@ fn stalled_writers_cost_no_memory_and_no_time() {
     let mut good = Client::connect(&daemon.socket(), "disk", Wish::default()).unwrap();
     assert_eq!(good.write(0, 0, &[9; 100_000]).unwrap().error, 0);
     assert_eq!(good.read(0, 100_000).unwrap().data, vec![9; 100_000]);
-    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
     assert!(resident().saturating_sub(before) < 64 << 20);
 }
 
@@ -116,7 +120,7 @@ fn a_good_client_is_served_during_a_flood_of_half_open_ones() {
             let start = Instant::now();
             let mut good = Client::connect(&daemon.socket(), "disk", Wish::default()).unwrap();
             assert_eq!(good.read(0, 4096).unwrap().error, 0);
-            assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+            assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
         }
     }
     // The oldest were pushed out, the newest are still welcome.
