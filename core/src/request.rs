@@ -18,7 +18,7 @@
 
 use crate::combine::Combine;
 use crate::sums::{Checksum, PageName};
-use crate::units::{BufId, BufRange, ClientId, DeviceId, Instant, IoId, VolumeId};
+use crate::units::{BufId, BufRange, ChunkId, ClientId, DeviceId, Instant, IoId, VolumeId};
 
 pub use crate::content::Content;
 
@@ -585,6 +585,19 @@ pub enum Event {
         name: alloc::string::String,
         /// First byte within the volume.
         offset: u64,
+        /// Bytes, whole blocks.
+        len: u64,
+        /// The device.
+        device: DeviceId,
+        /// First byte on it.
+        device_offset: u64,
+    },
+    /// Parity of a row was not what its data makes, and was written anew.
+    ParityRepaired {
+        /// The chunk.
+        chunk: ChunkId,
+        /// The row.
+        row: u32,
         /// Bytes, whole blocks.
         len: u64,
         /// The device.

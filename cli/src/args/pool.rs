@@ -9,7 +9,7 @@ pub(crate) struct CreateArgs {
     /// Name of the pool and its devices: /dev/sdb, ./disk.img, ram:1G, sdb, model:hdd,./disk.img
     #[arg(value_name = "POOL DEVICE")]
     pub(crate) words: Vec<String>,
-    /// Profile of data: single dup raid0 raid1 raid1c3 raid1c4 raid10; raid1@ssd,hdd with classes
+    /// Profile of data: single dup raid0 raid1 raid1c3 raid1c4 raid10 raid5 raid6; raid1@ssd,hdd with classes
     #[arg(short, long, value_name = "PROFILE", allow_hyphen_values = true)]
     pub(crate) data: Option<String>,
     /// Profile of metadata

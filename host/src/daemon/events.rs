@@ -122,6 +122,7 @@ impl Narrator {
             Event::ScrubDifference { .. }
             | Event::ScrubReadError { .. }
             | Event::Repaired { .. }
+            | Event::ParityRepaired { .. }
             | Event::ScrubTellsNoMore
             | Event::ScrubFinished { .. } => return super::scrub::sentence(event, |id| self.device(id)),
             Event::JobEnded { .. }

@@ -150,6 +150,9 @@ pub(super) fn sentence(event: &Event, device: impl Fn(DeviceId) -> String) -> Op
                     let all: Vec<String> = copies.iter().map(place).collect();
                     format!("{}: written anew from memory once the scrub is over", all.join(", "))
                 }
+                (_, true) if copies.len() == 1 => {
+                    format!("{}: not what its checksum says and the other strips of its row make of it", list(true))
+                }
                 (Witness::Checksum, true) => {
                     format!("{}: not what its checksum says; right: {}", list(true), list(false))
                 }
@@ -169,6 +172,15 @@ pub(super) fn sentence(event: &Event, device: impl Fn(DeviceId) -> String) -> Op
             let whose = whose(name, *offset, *len);
             let message = format!("a copy of {whose} was repaired: {} at byte {device_offset}", device(*id));
             (Severity::Info, "copy.repaired", message)
+        }
+        &Event::ParityRepaired { chunk, row, len, device: id, device_offset } => {
+            let message = format!(
+                "{} of parity of row {row} of chunk {chunk} were not what the data makes and were written anew: {} at byte \
+                 {device_offset}",
+                size::long(len),
+                device(id)
+            );
+            (Severity::Info, "parity.repaired", message)
         }
         Event::ScrubTellsNoMore => {
             let message = "the scrub found a lot; further places are only counted, see: braid scrub status";
@@ -228,6 +240,11 @@ mod tests {
             tell(Witness::Majority, vec![copy(1, 100, 0, false), copy(2, 200, 1, true), copy(3, 300, 0, false)]),
             "copies of 4KiB of volume v at byte 8192 are not alike: device 2 at byte 200: differs from most copies: \
              device 1 at byte 100, device 3 at byte 300"
+        );
+        assert_eq!(
+            tell(Witness::Checksum, vec![copy(1, 100, 0, true)]),
+            "copies of 4KiB of volume v at byte 8192 are not alike: device 1 at byte 100: not what its checksum says and \
+             the other strips of its row make of it"
         );
         assert_eq!(
             tell(Witness::Checksum, vec![copy(1, 100, 0, false), copy(2, 200, 1, true)]),

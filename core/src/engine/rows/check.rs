@@ -1,15 +1,13 @@
 //! Parity under a scrub: when all that volumes hold was read, each live row is read whole and its parity made once more. What is
 //! not alike is written anew, where checksums find nothing wrong with the data.
 
-use alloc::string::String;
-
 use super::work::{Step, TAG, What, Work};
 use super::{ALL, Engine, Other, RowId};
 use crate::engine::mend::runs;
 use crate::engine::scrub::Turn;
 use crate::profile::parity::plan_read;
 use crate::request::{DeviceOp, Event, IoError, Output};
-use crate::units::{BLOCK, ChunkId, STRIP};
+use crate::units::{BLOCK, ChunkId};
 
 /// Rows under way at once.
 const ACTIVE_MAX: u32 = 4;
@@ -172,9 +170,8 @@ impl Engine {
                 member.counters.repaired += count;
             }
             for (first, count) in runs(m.made) {
-                let (offset, len) = (u64::from(work.row.1) * STRIP + first * BLOCK, count * BLOCK);
-                let (name, device_offset) = (String::new(), at + first * BLOCK);
-                self.tell_place(Event::Repaired { volume: None, name, offset, len, device, device_offset });
+                let ((chunk, row), len, device_offset) = (work.row, count * BLOCK, at + first * BLOCK);
+                self.tell_place(Event::ParityRepaired { chunk, row, len, device, device_offset });
             }
         }
     }
