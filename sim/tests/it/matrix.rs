@@ -54,7 +54,7 @@ fn cases_are_read_as_they_are_written() {
         "",
         "raid1/write",
         "raid1/write/",
-        "raid5/write/missing@1.0",
+        "raid7/write/missing@1.0",
         "raid1/write/missing@9.0",
         "raid1/write/missing@1.3",
         "single/rebuild/missing@1.0",

@@ -251,6 +251,39 @@ fn a_crash_and_the_loss_of_members_at_once_cost_nothing_that_was_flushed() {
     }
 }
 
+/// What is in the journal of a row was written while all members were there; then one was away, and the row changed without
+/// it. An opening must not go back to that: neither when the member is still away, nor when it was rebuilt.
+#[test]
+fn the_journal_never_brings_back_what_was_before_a_member_went() {
+    for (seed, profile) in (0..6).flat_map(|seed| PARITY.map(|profile| (seed, profile))) {
+        let devices = 3 + profile.facts().parity - 1;
+        for (device, is_back) in (1..=devices as u32).flat_map(|device| [(device, true), (device, false)]) {
+            let (mut world, v) = pool(seed, devices, profile, "none");
+            let mut rng = Rng::new(seed);
+            let mut change = |world: &mut World| {
+                for _ in 0..40 {
+                    let (unit, block) = (rng.below(8), rng.below(16));
+                    let len = rng.between(1, 16 - block) * 4 * KIB;
+                    world.run(v, WRITE, unit * 64 * KIB + block * 4 * KIB, len).expect("members may be away");
+                }
+            };
+            world.run(v, WRITE, 0, MIB).expect("there is room");
+            change(&mut world);
+            world.control(Command::OfflineDevice { device: DeviceId(device) }).expect("the others have everything");
+            change(&mut world);
+            world.run(v, Op::Flush, 0, 0).expect("the others are there");
+            if is_back {
+                world.control(Command::OnlineDevice { device: DeviceId(device) }).expect("it is there");
+                world.run_until_quiet();
+            }
+            world.crash(Crash::Power);
+            world.open().expect("no more than it spares is away");
+            world.verify();
+            all_is_well(&mut world);
+        }
+    }
+}
+
 /// The same with a mistake: some seed shows it.
 #[test]
 fn an_engine_that_slips_is_caught() {
