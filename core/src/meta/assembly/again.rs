@@ -139,7 +139,16 @@ impl Assembly {
             last.push(group);
         }
         last.reverse();
-        let lacking = last.iter().flat_map(|group| group.lacking(&copies)).collect();
+        // One that a later one was written over, on some copy, was covered by a flush before: it stays where it is left.
+        let mut lacking = Vec::new();
+        let mut later: Vec<core::ops::Range<usize>> = Vec::new();
+        for group in last.iter().rev() {
+            let here = group.place();
+            if !later.iter().any(|other| other.start < here.end && here.start < other.end) {
+                lacking.extend(group.lacking(&copies));
+            }
+            later.push(here);
+        }
         Ok(Replay { blocks: last.into_iter().flat_map(|group| group.replayed).collect(), lacking, may_know_more })
     }
 
@@ -174,6 +183,11 @@ fn words_beside(pool: &Pool, entry: &ring::Entry) -> Vec<Replayed> {
 }
 
 impl Group {
+    /// Its blocks of the journal.
+    fn place(&self) -> core::ops::Range<usize> {
+        self.at..self.at.saturating_add(self.bytes.len() / BLOCK as usize)
+    }
+
     /// What has to be written for every copy that counts to have it.
     fn lacking(&self, copies: &[Vec<Option<MetaRead>>]) -> Vec<Lacking> {
         let mut lacking = Vec::new();
