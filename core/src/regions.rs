@@ -22,7 +22,6 @@ const _: () = assert!(UNITS == 64, "the units of a region are bits of a word");
 /// A region of a volume, by number.
 pub type Region = (VolumeId, u64);
 
-/// The regions that `[start, end)` of a volume touches.
 /// What members missed of rows of chunks with parity is kept as of a volume of its own, whose units are rows: a member has one
 /// strip in each. No volume has this id.
 pub const ROWS: VolumeId = VolumeId(crate::meta::record::VOLUME_IDS_MAX - 1);
@@ -39,11 +38,17 @@ pub(crate) fn row_of_unit(unit: u64) -> (ChunkId, u32) {
     (ChunkId((unit >> 18) as u32), (unit & ((1 << 18) - 1)) as u32)
 }
 
+/// The region of [`ROWS`] that a row is in.
+pub fn of_row(chunk: ChunkId, row: u32) -> Region {
+    of_unit(ROWS, row_unit(chunk, row))
+}
+
 /// The regions of all rows of a chunk.
 pub(crate) fn of_rows(chunk: ChunkId) -> core::ops::Range<u64> {
     row_unit(chunk, 0) / UNITS..row_unit(ChunkId(chunk.0 + 1), 0) / UNITS
 }
 
+/// The regions that `[start, end)` of a volume touches.
 pub(crate) fn touched(volume: VolumeId, start: u64, end: u64) -> impl Iterator<Item = Region> {
     (start / REGION..end.div_ceil(REGION)).map(move |region| (volume, region))
 }

@@ -9,8 +9,8 @@ pub const REQUESTS_MAX: usize = 65_536;
 
 impl Engine {
     pub(super) fn submit(&mut self, request: Request) {
-        if self.is_parking() {
-            return self.park_request(request);
+        if self.is_parking() && self.park_request(request) {
+            return;
         }
         match self.admit(&request) {
             Ok(()) => {}
@@ -70,7 +70,7 @@ impl Engine {
         if has_payload && (request.buf == NO_BUF || request.len > u64::from(u32::MAX) / 2) {
             return Err(RequestError::Invalid);
         }
-        if self.requests.len() >= REQUESTS_MAX {
+        if self.requests.len() + self.parked() >= REQUESTS_MAX {
             self.counters.busy += 1;
             return Err(RequestError::Busy);
         }

@@ -199,7 +199,8 @@ pub struct Engine {
 impl Engine {
     /// Goes on with a pool that was read back; `boot` is the present boot of the machine, `opening` a random number that
     /// was never used before: it tells this run from every other one, also from those of a part of the same pool.
-    /// The first thing the engine does is a checkpoint, so that the log of the run before is never needed again.
+    /// The first thing the engine does is a checkpoint, so that the log of the run before is never needed again; before that it
+    /// writes what it found in the stripe journal, and where members are missing or behind it claims the pool.
     pub fn new(opened: Opened, now: Instant, boot: Uuid, opening: Uuid) -> Engine {
         Engine::begin(opened, now, boot, opening, None)
     }

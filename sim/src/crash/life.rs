@@ -41,7 +41,7 @@ pub(crate) fn first(scene: &Scene, mistake: Option<Mistake>) -> Result<Tape, Str
     let set: Vec<(&str, &str)> = scene.set.iter().map(|(n, v)| (*n, v.as_str())).collect();
     world.create(&scene.shapes, scene.data, scene.metadata, &set).map_err(|e| e.message)?;
     shorten_ring(&mut world);
-    world.slip = slip(mistake);
+    world.slip = mistake.and_then(Mistake::slip);
     world.open()?;
     let mut life = Life::new(world, scene);
     life.books.settle(Entry::CommitInterval, Some(life.world.engine().pool().properties.commit_interval_ms));
@@ -116,15 +116,8 @@ fn after_cut(scene: &Scene, before: &Tape, state: &Moment<'_>, present: &[bool],
     let boot = if before.mistake == Some(Mistake::BootNotTold) { before.boot } else { before.boot + 1 };
     world.set_boot(boot);
     world.oracle = state.known.oracle.clone();
-    world.slip = slip(before.mistake);
+    world.slip = before.mistake.and_then(Mistake::slip);
     world
-}
-
-fn slip(mistake: Option<Mistake>) -> Option<braid_core::Slip> {
-    match mistake {
-        Some(Mistake::Of(slip)) => Some(slip),
-        _ => None,
-    }
 }
 
 /// A new pool gets a shorter log than it would have: what follows the ring is pages that nobody uses.

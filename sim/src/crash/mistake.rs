@@ -222,6 +222,14 @@ impl Mistake {
         self.row().shows_in
     }
 
+    /// What the engine is told to do wrong.
+    pub(super) fn slip(self) -> Option<Slip> {
+        match self {
+            Mistake::Of(slip) => Some(slip),
+            _ => None,
+        }
+    }
+
     fn row(self) -> &'static Row {
         ROWS.iter().find(|row| row.mistake == self).expect("every mistake has a row")
     }

@@ -20,7 +20,7 @@ use braid_core::meta::assembly::{Assembly, MetaRead, Step};
 use braid_core::meta::codec::crc32c;
 use braid_core::meta::superblock::{self, SLOTS, SUPERBLOCK_SIZE, SlotError, Superblock};
 use braid_core::profile::slice;
-use braid_core::regions::{ROWS, of_unit, row_unit};
+use braid_core::regions::{of_row, of_unit};
 use braid_core::request::{Content, DeviceOp, Dispatch, Input, Op, Output, Request};
 use braid_core::sums;
 use braid_core::units::{BLOCK, BufId, ClientId, Instant, UNIT, Uuid, VolumeId};
@@ -103,10 +103,7 @@ impl Reopener {
                     }
                 }
                 Step::Ready(opened) => {
-                    let slip = match self.mistake {
-                        Some(Mistake::Of(slip)) => Some(slip),
-                        _ => None,
-                    };
+                    let slip = self.mistake.and_then(Mistake::slip);
                     return Ok(Engine::slipping(*opened, Instant(0), boot, Uuid([0xa5; 16]), slip));
                 }
             }
@@ -289,7 +286,7 @@ impl Reopener {
         let chunk = pool.chunk(entry.chunk()).expect("the opening saw to that");
         // What members miss of rows is kept by rows.
         let region = match chunk.row_of(entry.unit()) {
-            Some((row, _)) => of_unit(ROWS, row_unit(chunk.id, row)),
+            Some((row, _)) => of_row(chunk.id, row),
             None => of_unit(volume, unit),
         };
         // A unit never crosses a strip.

@@ -1,8 +1,8 @@
 //! What has to become of each block, from where its copies are and what is done to them, and from nothing the engine says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use braid_core::regions::{REGION, ROWS, Region, of_unit, row_unit};
+use braid_core::regions::{REGION, Region, of_row};
 use braid_core::units::{BLOCK, DeviceId, UNIT, VolumeId};
 use braid_core::{ChunkType, Pool};
 
@@ -46,7 +46,7 @@ fn row_at(pool: &Pool, volume: VolumeId, at: u64) -> Option<(Region, Vec<DeviceI
     let entry = pool.volume(volume)?.map.get(at / UNIT);
     let chunk = pool.chunk(entry.chunk())?;
     let (row, _) = chunk.row_of(entry.unit())?;
-    Some((of_unit(ROWS, row_unit(chunk.id, row)), chunk.columns.iter().map(|c| c.device).collect()))
+    Some((of_row(chunk.id, row), chunk.columns.iter().map(|c| c.device).collect()))
 }
 
 impl Expectation {
@@ -69,12 +69,10 @@ impl Expectation {
             let copies = world.places(volume, at);
             if let Some((region, columns)) = row_at(pool, volume, at) {
                 // One strip of each member: whatever strikes a member counts for all that is on it.
-                let is_struck = |device: &DeviceId| {
-                    pool.is_stale(*device, region) || case.hits.iter().any(|hit| is_on(hit, *device))
-                };
-                let struck = columns.iter().filter(|device| is_struck(device)).count();
-                let strays = case.hits.iter().map(|hit| DeviceId(hit.device)).filter(|d| !columns.contains(d)).count();
-                let is_served = struck + strays <= case.profile.facts().parity;
+                let hit = case.hits.iter().map(|hit| DeviceId(hit.device));
+                let behind = columns.into_iter().filter(|&device| pool.is_stale(device, region));
+                let struck: BTreeSet<DeviceId> = hit.chain(behind).collect();
+                let is_served = struck.len() <= case.profile.facts().parity;
                 blocks.insert(at, if is_served { Fate::Served } else { Fate::Open });
                 continue;
             }

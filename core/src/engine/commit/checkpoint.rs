@@ -210,9 +210,9 @@ impl Engine {
         // Before its pages arrive: a published queue decides then.
         self.post_dirty();
         match self.commit.claim.take().filter(|_| !self.slips(Slip::OpeningNotClaimed)) {
-            Some(claim) => {
+            Some(Claim { superblock, behind }) => {
                 self.commit.checkpoint.as_mut().expect("just made").step = Step::Claim;
-                self.issue_claim(claim);
+                self.issue_superblocks(superblock, &behind);
             }
             None => self.write_image(),
         }
@@ -224,8 +224,8 @@ impl Engine {
         for (page, bytes) in core::mem::take(&mut checkpoint.writes) {
             let bytes: Arc<[u8]> = bytes.into();
             let (chunk, offset) = pages::locate(page);
-            let columns = self.pool.chunk(chunk).expect("pages are in system chunks").columns.clone();
-            let here: Vec<_> = columns.into_iter().filter(|c| self.pool.is_online(c.device)).collect();
+            let columns = self.pool.chunk(chunk).expect("pages are in system chunks").columns.iter();
+            let here: Vec<_> = columns.filter(|c| self.pool.is_online(c.device)).copied().collect();
             let checkpoint = self.commit.checkpoint.as_mut().expect("just made");
             checkpoint.copies.pending += here.len() as u32;
             // Superblocks elsewhere must not name what is nowhere.
@@ -298,21 +298,17 @@ impl Engine {
         let (ring, others): (Vec<&Chunk>, Vec<&Chunk>) = checkpoint.system.iter().partition(|c| c.id == log);
         sb.system = ring.into_iter().chain(others).cloned().collect();
         sb.clean = self.requests.len() == 0;
-        let (generation, sb) = (sb.generation, sb.clone());
-        self.issue_superblocks(sb, |_| generation);
+        let superblock = sb.clone();
+        self.issue_superblocks(superblock, &[]);
     }
 
-    /// Who is behind stays behind: it may lack pages of the image.
-    fn issue_claim(&mut self, Claim { superblock, behind }: Claim) {
-        let generation = superblock.generation;
-        self.issue_superblocks(superblock, |device| generation - u64::from(behind.contains(&device)));
-    }
-
-    fn issue_superblocks(&mut self, mut sb: Superblock, generation: impl Fn(DeviceId) -> u64) {
+    /// To all members; those that are behind stay so by a generation, since they may lack pages of the image.
+    fn issue_superblocks(&mut self, mut sb: Superblock, behind: &[DeviceId]) {
+        let generation = sb.generation;
         let members: Vec<_> =
             self.pool.devices().filter(|d| has_superblock(d)).map(|d| (d.id, d.uuid, d.size)).collect();
         for (id, uuid, size) in members {
-            sb.generation = generation(id);
+            sb.generation = generation - u64::from(behind.contains(&id));
             (sb.device, sb.device_uuid, sb.device_size) = (id, uuid, size);
             let (slot, bytes) = (sb.slot(), sb.encode());
             let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
@@ -368,9 +364,6 @@ impl Engine {
         (self.commit.starved, self.commit.stuck) = (false, true);
         // Without its first checkpoint a pool can log nothing, and without room in the log neither.
         self.commit.dead |= self.commit.opening || self.journal.blocks_used() == self.journal.blocks();
-        if self.commit.dead {
-            self.release_parked();
-        }
         if let Some(leaves) = self.commit.leaves.take() {
             self.system_stays(leaves);
         }

@@ -67,7 +67,9 @@ impl Engine {
             if is_worse {
                 self.miss(column.device, volume, part, error);
                 // Who went is behind again; the others have theirs.
-                failed = if was_away { failed } else { Some(column.device) };
+                if !was_away {
+                    failed = Some(column.device);
+                }
             } else if is_absent {
                 self.miss(column.device, volume, part, IoError::Gone);
             }

@@ -7,14 +7,9 @@ use alloc::vec::Vec;
 use super::{Engine, RowId};
 use crate::chunk::Column;
 use crate::engine::Slip;
-use crate::regions::{ROWS, Region, UNITS, of_unit, row_of_unit, row_unit};
+use crate::regions::{ROWS, Region, UNITS, of_row, row_of_unit, row_unit};
 use crate::request::IoError;
 use crate::units::{ChunkId, DeviceId, UNIT, VolumeId};
-
-/// The region of a row.
-pub(super) fn region_of((chunk, row): RowId) -> Region {
-    of_unit(ROWS, row_unit(chunk, row))
-}
 
 /// A row as a part of what stands for all rows.
 fn part_of((chunk, row): RowId) -> (u64, u64) {
@@ -25,13 +20,13 @@ fn part_of((chunk, row): RowId) -> (u64, u64) {
 impl Engine {
     /// A member missed something of a row.
     pub(in crate::engine) fn is_row_stale(&self, device: DeviceId, row: RowId) -> bool {
-        self.pool.is_stale(device, region_of(row)) && !self.slips(Slip::StaleTrusted)
+        self.pool.is_stale(device, of_row(row.0, row.1)) && !self.slips(Slip::StaleTrusted)
     }
 
     /// A member missed what was written to a row. True: that is noted, and no write is answered before the note is durable.
     /// False: too many others are not what they should be.
     pub(in crate::engine) fn miss_row(&mut self, device: DeviceId, row: RowId, error: IoError) -> bool {
-        match self.pool.is_stale(device, region_of(row)) {
+        match self.pool.is_stale(device, of_row(row.0, row.1)) {
             true => {
                 self.set_back(device, ROWS, part_of(row));
                 true
@@ -56,7 +51,7 @@ impl Engine {
     /// The rows that units of a region are in, by region.
     pub(in crate::engine) fn rows_under(&self, (volume, region): Region) -> BTreeSet<Region> {
         let units = region * UNITS..(region + 1) * UNITS;
-        units.filter_map(|unit| self.row_at(volume, unit)).map(region_of).collect()
+        units.filter_map(|unit| self.row_at(volume, unit)).map(|(chunk, row)| of_row(chunk, row)).collect()
     }
 
     /// The columns of the chunk whose rows a region has.
@@ -77,8 +72,7 @@ impl Engine {
     /// A row is caught up: strips that members missed something of are made from the others. False when there is nothing to do.
     pub(in crate::engine) fn catch_up_row(&mut self, unit: u64) -> bool {
         let (chunk, row) = row_of_unit(unit);
-        let is_missed =
-            |c: &Column| self.pool.is_online(c.device) && self.pool.is_stale(c.device, region_of((chunk, row)));
+        let is_missed = |c: &Column| self.pool.is_online(c.device) && self.pool.is_stale(c.device, of_row(chunk, row));
         let Some(c) = self.pool.chunk(chunk).filter(|c| c.is_live(row) || self.rows.lines.contains_key(&(chunk, row)))
         else {
             return false;

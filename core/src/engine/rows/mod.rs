@@ -47,7 +47,7 @@ use super::Engine;
 use crate::meta::journal::Lsn;
 use crate::profile::parity::Lanes;
 use crate::queue::CopySet;
-use crate::regions::{REGION, Region};
+use crate::regions::{REGION, Region, of_row};
 use crate::slab::Slab;
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufRange, ChunkId, STRIP, VolumeId};
 use rebuild::Reconstruction;
@@ -154,12 +154,18 @@ impl Engine {
 
     /// A part of a strip is to be written; [`Engine::row_written`] tells the writer. `offset` is that within the chunk.
     pub(super) fn write_row(&mut self, writer: Writer, chunk: ChunkId, offset: u64, len: u64, buf: Option<BufRange>) {
-        let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
-        let (row, member) = c.row_of((offset / STRIP) as u32).expect("a chunk with rows");
+        let (row, member) = self.strip_at(chunk, offset);
         let lanes = lanes(offset, len);
         let no_merge = matches!(writer, Writer::Request(id) if self.requests[id].request.no_merge);
-        let part = Part { writer, member: member as u8, first: lanes.trailing_zeros() as u8, lanes, buf, no_merge };
-        self.rows.want((chunk, row), |line| line.parts.push(part));
+        let part = Part { writer, member, first: lanes.trailing_zeros() as u8, lanes, buf, no_merge };
+        self.rows.want(row, |line| line.parts.push(part));
+    }
+
+    /// Row and data member of a byte of a chunk with rows.
+    fn strip_at(&self, chunk: ChunkId, byte: u64) -> (RowId, u8) {
+        let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
+        let (row, member) = c.row_of((byte / STRIP) as u32).expect("a chunk with rows");
+        ((chunk, row), member as u8)
     }
 
     fn want_of_row(&mut self, row: RowId, other: Other) {
@@ -214,7 +220,7 @@ impl Engine {
     /// there are rows.
     pub(super) fn region_of_piece(&self, set: &CopySet, volume: VolumeId, at: u64) -> Region {
         match self.has_rows(set.chunk) {
-            true => missed::region_of((set.chunk, (set.offset / STRIP) as u32)),
+            true => of_row(set.chunk, (set.offset / STRIP) as u32),
             false => (volume, at / REGION),
         }
     }

@@ -40,17 +40,13 @@ const MADE: u8 = 1 << 1;
 impl Engine {
     /// Wants a part of a chunk made from what else is in its rows; within one strip.
     pub(in crate::engine) fn reconstruct(&mut self, who: Who, chunk: ChunkId, byte: u64, lanes: Lanes, to: BufRange) {
-        let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
-        let (row, member) = c.row_of((byte / STRIP) as u32).expect("a chunk with rows");
+        let (row, member) = self.strip_at(chunk, byte);
         let is_urgent = match who {
             Who::Read { owner, .. } => owner.is_interactive(),
             Who::Mend { is_urgent, .. } => is_urgent,
             Who::Move { .. } => false,
         };
-        self.want_of_row(
-            (chunk, row),
-            Other::Reconstruction(Reconstruction { who, member: member as u8, lanes, to, is_urgent }),
-        );
+        self.want_of_row(row, Other::Reconstruction(Reconstruction { who, member, lanes, to, is_urgent }));
     }
 
     /// A part of a read is made from others, if it is in rows and that was not tried.

@@ -5,14 +5,14 @@
 //!   groups that some copy of the journal lacks --> written there, forced --> all in place --> the first checkpoint
 //! ```
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Engine, RowId};
 use crate::chunk::Column;
-use crate::engine::Slip;
 use crate::engine::sums::SUMS_VOLUME;
+use crate::engine::{REQUESTS_MAX, Slip};
 use crate::meta::assembly::{self, Lacking, Replayed, Word};
 use crate::profile::{column_of, data_stripes};
 use crate::queue::{CopySet, Io, Owner};
@@ -51,10 +51,10 @@ impl Replay {
 impl Engine {
     /// Begins with the opening; true when there is something to write again, and then the first checkpoint comes after that.
     pub(in crate::engine) fn replay(&mut self, found: assembly::Replay) -> bool {
-        let assembly::Replay { blocks: found, mut lacking, may_know_more } = found;
+        let assembly::Replay { words, mut lacking, may_know_more } = found;
         // Of a block that is in several groups the last counts.
         let mut blocks: BTreeMap<(RowId, u8, u8), Arc<[u8]>> = BTreeMap::new();
-        for Replayed { chunk, row, word } in found {
+        for Replayed { chunk, row, word } in words {
             let row = (chunk, row);
             match word {
                 Word::Block(member, lane, bytes) => drop(blocks.insert((row, member, lane), bytes)),
@@ -72,7 +72,7 @@ impl Engine {
             .filter(|((row, ..), _)| is_live(row))
             .map(|((row, member, lane), bytes)| (row, member, lane, bytes))
             .collect();
-        let rows: alloc::collections::BTreeSet<RowId> = left.iter().map(|(row, ..)| *row).collect();
+        let rows: BTreeSet<RowId> = left.iter().map(|(row, ..)| *row).collect();
         rows.into_iter().for_each(|row| self.note_row_unflushed(row));
         if left.is_empty() || self.slips(Slip::JournalNotCompleted) {
             // Void groups only.
@@ -102,8 +102,18 @@ impl Engine {
         }
     }
 
-    pub(in crate::engine) fn park_request(&mut self, request: Request) {
-        self.rows.replay.parked.push(request);
+    /// False when no more may wait.
+    pub(in crate::engine) fn park_request(&mut self, request: Request) -> bool {
+        let has_room = self.parked() < REQUESTS_MAX;
+        if has_room {
+            self.rows.replay.parked.push(request);
+        }
+        has_room
+    }
+
+    /// Requests that wait for the first checkpoint.
+    pub(in crate::engine) fn parked(&self) -> usize {
+        self.rows.replay.parked.len()
     }
 
     /// Goes on as far as it goes without waiting.

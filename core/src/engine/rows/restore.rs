@@ -5,7 +5,7 @@ use super::work::{Step, What, Work};
 use super::{Engine, Lanes, Other, RowId};
 use crate::engine::mend::runs;
 use crate::request::{DeviceOp, IoError};
-use crate::units::{BLOCK, BufId, BufRange, ChunkId, STRIP};
+use crate::units::{BLOCK, BufId, BufRange, ChunkId};
 
 /// Lanes of a data member that a mend wants written.
 #[derive(Clone, Copy)]
@@ -37,10 +37,8 @@ impl Engine {
         lanes: Lanes,
         from: BufId,
     ) {
-        let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
-        let (row, member) = c.row_of((byte / STRIP) as u32).expect("a chunk with rows");
-        let ask = Restore { mend, member: member as u8, lanes, from, is_urgent };
-        self.want_of_row((chunk, row), Other::Restore(ask));
+        let (row, member) = self.strip_at(chunk, byte);
+        self.want_of_row(row, Other::Restore(Restore { mend, member, lanes, from, is_urgent }));
     }
 
     pub(super) fn begin_restore(&mut self, row: RowId, ask: Restore) {

@@ -40,7 +40,7 @@ pub(crate) enum Word {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replay {
     /// Oldest first.
-    pub(crate) blocks: Vec<Replayed>,
+    pub(crate) words: Vec<Replayed>,
     /// What copies of the journal lack of that.
     pub(crate) lacking: Vec<Lacking>,
     /// A copy is on a member that is not there: it may have groups that no other one has. They are void once the first
@@ -66,7 +66,7 @@ struct Group {
     bytes: Vec<u8>,
     /// Copies that have it.
     on: Vec<usize>,
-    replayed: Vec<Replayed>,
+    words: Vec<Replayed>,
 }
 
 impl Assembly {
@@ -123,7 +123,7 @@ impl Assembly {
                     at,
                     bytes: behind.get(..len * BLOCK as usize).unwrap_or_default().into(),
                     on: Vec::new(),
-                    replayed: words.chain(blocks.into_iter().map(keep)).collect(),
+                    words: words.chain(blocks.into_iter().map(keep)).collect(),
                 });
                 group.on.push(copy);
                 at += len;
@@ -149,7 +149,7 @@ impl Assembly {
             }
             later.push(here);
         }
-        Ok(Replay { blocks: last.into_iter().flat_map(|group| group.replayed).collect(), lacking, may_know_more })
+        Ok(Replay { words: last.into_iter().flat_map(|group| group.words).collect(), lacking, may_know_more })
     }
 
     /// One copy, zeros where it cannot be read.
