@@ -4,6 +4,7 @@ use crate::real::Real;
 use braid_host::nbd::client::{Client, Wish};
 use braid_host::nbd::proto::cmd;
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 const BYTES: u64 = 24 * MIB;
@@ -159,9 +160,14 @@ fn a_spare_takes_the_place_of_a_member_that_is_gone() {
     std::fs::remove_file(real.path("d1.img")).expect("it was there");
     real.restart();
     real.ok(&format!("import -f tank -d {}", real.dir.path().display()));
+    // An import does not wait for what comes after it.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !real.ok("events tank").contains("takes the place of device 2") {
+        assert!(Instant::now() < deadline, "no spare is used: {}", real.ok("events tank"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
     real.ok("wait tank");
     assert_eq!(ids(&real), [1, 4]);
-    assert!(real.ok("events tank").contains("takes the place of device 2"), "{}", real.ok("events tank"));
     let status = real.json("status tank");
     assert_eq!(status[0]["state"].as_str(), Some("online"), "{status}");
     assert!(status[0]["spares"].as_array().is_none_or(Vec::is_empty), "{status}");
