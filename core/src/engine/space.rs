@@ -248,11 +248,8 @@ impl Engine {
         let rows_fit = !has_rows || id.0 < ROWS_CHUNKS_MAX && self.make_ring();
         let is_fit = kind == ChunkType::System || rows_fit && self.reserve_sums(id);
         if !is_fit {
-            // A chunk whose sums have no place is of no use, and leaves no trace: who finds no room asks often.
-            self.pool.apply(Record::ChunkRemove(id)).expect("it was just added");
-            if self.pool.next_chunk == id.0 + 1 {
-                self.pool.next_chunk = id.0;
-            }
+            // A chunk whose sums have no place is of no use.
+            self.untry_chunk(id);
             return None;
         }
         self.journal.append(&record);
@@ -265,6 +262,14 @@ impl Engine {
             self.space.open[kind as usize].push(id);
         }
         Some(id)
+    }
+
+    /// A chunk that was only tried leaves no trace: who finds no room asks often.
+    pub(super) fn untry_chunk(&mut self, id: ChunkId) {
+        self.pool.apply(Record::ChunkRemove(id)).expect("it was just added");
+        if self.pool.next_chunk == id.0 + 1 {
+            self.pool.next_chunk = id.0;
+        }
     }
 
     /// A first write found no room: it waits if some is about to come free.
@@ -379,13 +384,7 @@ impl Engine {
                     continue;
                 }
             };
-            let chunk = self.pool.chunk_mut(entry.chunk()).expect("a chunk in use exists");
-            // A full chunk leaves the list only when somebody looks for room in it; one that is emptied stays.
-            let open = &mut self.space.open[chunk.kind as usize];
-            if chunk.free_units() == 0 && !chunk.shunned && !open.contains(&chunk.id) {
-                open.push(chunk.id);
-            }
-            chunk.give_back(entry.unit());
+            self.give_back(entry.chunk(), entry.unit());
             any = true;
         }
         if any {
@@ -399,6 +398,17 @@ impl Engine {
                 self.start_data(id);
             }
         }
+    }
+
+    /// A unit that nobody can see may be taken again.
+    pub(super) fn give_back(&mut self, chunk: ChunkId, unit: u32) {
+        let chunk = self.pool.chunk_mut(chunk).expect("a chunk in use exists");
+        // A full chunk leaves the list only when somebody looks for room in it; one that is emptied stays.
+        let open = &mut self.space.open[chunk.kind as usize];
+        if chunk.free_units() == 0 && !chunk.shunned && !open.contains(&chunk.id) {
+            open.push(chunk.id);
+        }
+        chunk.give_back(unit);
     }
 
     /// Empty chunks go back to the devices, but one of each type stays for the next write: making chunks is work.

@@ -1,20 +1,24 @@
 //! Where the stripe journal is: the first units of the volume of the pool's own, in chunks of metadata. It is there before
 //! the first chunk with rows.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
 use super::Engine;
 use crate::ChunkType;
+use crate::chunk::Chunk;
 use crate::control::VolumeClass;
 use crate::engine::sums::SUMS_VOLUME;
 use crate::meta::record::Record;
 use crate::meta::ring::UNITS_MAX;
 use crate::units::{BLOCKS_PER_UNIT, UNIT};
-use crate::volume::{ALL_BLOCKS, Entry, INTERNAL_NAME, VOLUME_MAX};
+use crate::volume::{ALL_BLOCKS, Entry, INTERNAL_NAME, LEAF, VOLUME_MAX};
 
 /// Units of it: the 4,096th part of the members, 1 MiB to 16 MiB.
 const UNITS: core::ops::RangeInclusive<u64> = 16..=UNITS_MAX;
 /// Units below are those of no chunk's sums, since no chunk has the number 0.
 pub(in crate::engine) const UNITS_END: u64 = 1024;
-const _: () = assert!(*UNITS.end() <= UNITS_END);
+const _: () = assert!(*UNITS.end() <= UNITS_END && *UNITS.end() <= LEAF as u64);
 
 /// Whether a unit of the volume of the pool's own is one of the journal, and no page of checksums.
 pub(in crate::engine) fn is_journal(unit: u64) -> bool {
@@ -44,17 +48,20 @@ impl Engine {
         }
         let bytes: u64 = self.pool.devices().map(|d| d.size).sum();
         let units = (bytes / 4096 / UNIT).clamp(*UNITS.start(), *UNITS.end());
-        for unit in 0..units {
-            let is_new = self.pool.volume(SUMS_VOLUME).is_some_and(|v| !v.map.has_leaf(unit));
-            let place = match is_new && !self.has_page_room() {
-                true => None,
-                false => self.find_ring_place(),
-            };
-            let Some((chunk, place)) = place else {
-                (0..unit).for_each(|unit| self.give_up_ring_unit(unit));
+        let is_new = self.pool.volume(SUMS_VOLUME).is_some_and(|v| !v.map.has_leaf(0));
+        if is_new && !self.has_page_room() || !self.has_ring_room(units) {
+            return false;
+        }
+        let mut places = Vec::new();
+        for _ in 0..units {
+            let Some(place) = self.find_ring_place() else {
+                places.into_iter().for_each(|(chunk, unit)| self.give_back(chunk, unit));
                 return false;
             };
-            self.take_page_room(u64::from(is_new));
+            places.push(place);
+        }
+        self.take_page_room(u64::from(is_new));
+        for (unit, (chunk, place)) in (0..).zip(places) {
             let entry = Entry::new(chunk, place, ALL_BLOCKS);
             let record = Record::Map { volume: SUMS_VOLUME, unit, count: 1, entry };
             let lsn = self.journal.append(&record);
@@ -68,6 +75,25 @@ impl Engine {
         true
     }
 
+    /// Whether so many units of metadata are free, or would be with more chunks. None of these is made: a write that waits
+    /// until one that was made in vain is gone again finds the same, and waits for ever.
+    fn has_ring_room(&mut self, units: u64) -> bool {
+        let is_open =
+            |c: &&Chunk| c.kind == ChunkType::Metadata && !c.closing && !c.shunned && self.pool.chunk_available(c);
+        let mut room: u64 = self.pool.chunks().filter(is_open).map(|c| u64::from(c.free_units())).sum();
+        let mut tried = Vec::new();
+        while room < units
+            && let Some(chunk) = self.pool.next_chunk(ChunkType::Metadata)
+        {
+            let (id, length) = (chunk.id, chunk.length);
+            self.pool.apply(Record::ChunkAdd(Box::new(chunk))).expect("a planned chunk fits");
+            room += (length / UNIT).saturating_sub(self.sum_units_wanted(id));
+            tried.push(id);
+        }
+        tried.into_iter().rev().for_each(|id| self.untry_chunk(id));
+        room >= units
+    }
+
     fn find_ring_place(&mut self) -> Option<(crate::units::ChunkId, u32)> {
         let kind = ChunkType::Metadata;
         self.take_from_open(kind, true, |c| c.take_any())
@@ -76,16 +102,6 @@ impl Engine {
                 self.take_from_open(kind, true, |c| c.take_any())
             })
             .or_else(|| self.take_from_open(kind, false, |c| c.take_any()))
-    }
-
-    fn give_up_ring_unit(&mut self, unit: u64) {
-        let entry = self.entry(SUMS_VOLUME, unit);
-        self.journal.append(&Record::Map { volume: SUMS_VOLUME, unit, count: 1, entry: Entry::NONE });
-        if let Some(volume) = self.pool.volume_mut(SUMS_VOLUME) {
-            volume.map.set(unit, Entry::NONE);
-        }
-        self.uncount_unit(SUMS_VOLUME, entry);
-        self.retire_units([entry]);
     }
 
     /// A unit of it is somewhere else as soon as this record is stable.

@@ -20,6 +20,11 @@ impl Engine {
         first..first + pages.div_ceil(BLOCKS_PER_UNIT)
     }
 
+    /// How many units the sums of a chunk take.
+    pub(in crate::engine) fn sum_units_wanted(&self, chunk: ChunkId) -> u64 {
+        if self.sums.is_on() { self.sum_units(chunk).count() as u64 } else { 0 }
+    }
+
     /// The opening: every chunk has room for its sums again.
     pub(in crate::engine) fn reserve_all_sums(&mut self) {
         if !self.sums.is_on() {
