@@ -111,6 +111,11 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     !update(!0, bytes)
 }
 
+/// The same of parts that stand one behind the other.
+pub(crate) fn crc32c_of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
+    !parts.into_iter().fold(!0, update)
+}
+
 /// The same with the four bytes at `at` taken for zeros: where the checksum itself stands.
 pub(crate) fn crc32c_without(bytes: &[u8], at: usize) -> u32 {
     let (front, rest) = bytes.split_at_checked(at).unwrap_or((bytes, &[]));

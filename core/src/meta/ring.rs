@@ -12,7 +12,7 @@
 
 use alloc::vec::Vec;
 
-use super::codec::{Malformed, Reader, Writer, crc32c, crc32c_without};
+use super::codec::{Malformed, Reader, Writer, crc32c_of, crc32c_without};
 use crate::profile::parity::Lanes;
 use crate::units::{BLOCK, ChunkId, Uuid};
 
@@ -111,23 +111,23 @@ pub(crate) struct Again<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
+/// A block of the ring.
+pub(crate) type RingBlock = [u8; BLOCK as usize];
+
 /// The group that begins with this block, if all of it is there and right; `blocks` are those from the head on.
-pub(crate) fn open<'a>(blocks: &'a [u8], pool: Uuid, epoch: u32) -> Option<(Head, Vec<Again<'a>>)> {
-    let head = Head::decode(blocks.get(..BLOCK as usize)?).ok()?;
-    if head.pool != pool || head.epoch != epoch {
-        return None;
-    }
-    let mut rest = blocks.get(BLOCK as usize..)?;
+pub(crate) fn open<'a>(blocks: &[&'a RingBlock], pool: Uuid, epoch: u32) -> Option<(Head, Vec<Again<'a>>)> {
+    let (&first, mut rest) = blocks.split_first()?;
+    let head = Head::decode(first).ok().filter(|head| head.pool == pool && head.epoch == epoch)?;
     let mut again = Vec::new();
     for entry in &head.entries {
-        let (ours, behind) = rest.split_at_checked((entry.blocks() * BLOCK) as usize)?;
-        if crc32c(ours) != entry.crc {
+        let (ours, behind) = rest.split_at_checked(entry.blocks() as usize)?;
+        if crc32c_of(ours.iter().map(|block| block.as_slice())) != entry.crc {
             return None;
         }
         let lanes = entry.members.iter().flat_map(|&(member, lanes)| {
             (0..16u8).filter(move |lane| lanes >> lane & 1 == 1).map(move |lane| (member, lane))
         });
-        for ((member, lane), bytes) in lanes.zip(ours.chunks(BLOCK as usize)) {
+        for ((member, lane), &bytes) in lanes.zip(ours) {
             again.push(Again { chunk: entry.chunk, row: entry.row, member, lane, bytes });
         }
         rest = behind;
@@ -138,7 +138,12 @@ pub(crate) fn open<'a>(blocks: &'a [u8], pool: Uuid, epoch: u32) -> Option<(Head
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meta::codec::crc32c;
     use std::vec;
+
+    fn blocks(bytes: &[u8]) -> Vec<&RingBlock> {
+        bytes.as_chunks().0.iter().collect()
+    }
 
     fn group() -> (Head, Vec<u8>) {
         let payload: Vec<u8> = (0..5 * BLOCK).map(|i| (i / 7 % 251) as u8).collect();
@@ -156,13 +161,13 @@ mod tests {
     #[test]
     fn a_group_is_read_back_block_by_block() {
         let (head, bytes) = group();
-        let (found, again) = open(&bytes, head.pool, 5).expect("it is whole");
+        let (found, again) = open(&blocks(&bytes), head.pool, 5).expect("it is whole");
         assert_eq!((found.blocks(), &found), (6, &head));
         let places: Vec<_> = again.iter().map(|a| (a.chunk.0, a.row, a.member, a.lane)).collect();
         assert_eq!(places, [(7, 9, 0, 0), (7, 9, 0, 1), (7, 9, 4, 0), (8, 0, 2, 0), (8, 0, 2, 15)]);
         assert!(again.iter().zip(bytes.chunks(BLOCK as usize).skip(1)).all(|(a, block)| a.bytes == block));
-        assert_eq!(open(&bytes, head.pool, 4), None, "of another epoch");
-        assert_eq!(open(&bytes, Uuid([4; 16]), 5), None, "of another pool");
+        assert_eq!(open(&blocks(&bytes), head.pool, 4), None, "of another epoch");
+        assert_eq!(open(&blocks(&bytes), Uuid([4; 16]), 5), None, "of another pool");
     }
 
     #[test]
@@ -171,10 +176,10 @@ mod tests {
         for at in (0..bytes.len()).step_by(13) {
             let mut bent = bytes.clone();
             bent[at] ^= 1 << (at % 8);
-            assert_eq!(open(&bent, head.pool, 5), None, "byte {at}");
+            assert_eq!(open(&blocks(&bent), head.pool, 5), None, "byte {at}");
         }
         for len in 0..6 {
-            assert_eq!(open(&bytes[..len * BLOCK as usize], head.pool, 5), None, "{len} blocks");
+            assert_eq!(open(&blocks(&bytes)[..len], head.pool, 5), None, "{len} blocks");
         }
     }
 

@@ -7,9 +7,10 @@
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::{Assembly, MetaRead, Stop};
-use crate::meta::ring::{self, UNITS_MAX};
+use crate::meta::ring::{self, RingBlock, UNITS_MAX};
 use crate::pool::Pool;
 use crate::profile::parity::Lanes;
 use crate::profile::{data_stripes, slice};
@@ -61,13 +62,15 @@ pub(crate) struct Lacking {
 
 /// A group as it was found.
 struct Group {
-    /// First block in the journal.
-    at: usize,
-    bytes: Vec<u8>,
-    /// Copies that have it.
+    /// Its blocks of the journal.
+    place: Range<usize>,
+    /// Copies that have it, one at least.
     on: Vec<usize>,
     words: Vec<Replayed>,
 }
+
+/// What stands where nothing can be read.
+static NOTHING: RingBlock = [0; BLOCK as usize];
 
 impl Assembly {
     /// The last groups of the journal, as far back as each follows the one before.
@@ -103,12 +106,19 @@ impl Assembly {
             return Err(Stop::Need(missing));
         }
         let mut groups: BTreeMap<u64, Group> = BTreeMap::new();
-        for (copy, units) in copies.iter().enumerate() {
-            let bytes = self.copy_of_ring(units);
-            let blocks = (bytes.len() as u64 / BLOCK) as usize;
+        let rings: Vec<Vec<&RingBlock>> = copies.iter().map(|units| self.copy_of_ring(units)).collect();
+        // By their first block: copies are mostly alike, and to compare them is less work than to check each.
+        let mut known: BTreeMap<usize, u64> = BTreeMap::new();
+        for (copy, ring) in rings.iter().enumerate() {
             let mut at = 0;
-            while at < blocks {
-                let behind = bytes.get(at * BLOCK as usize..).unwrap_or_default();
+            while let Some(behind) = ring.get(at..).filter(|behind| !behind.is_empty()) {
+                if let Some(group) = known.get(&at).and_then(|seq| groups.get_mut(seq))
+                    && group.first_of(&rings) == ring.get(group.place.clone())
+                {
+                    group.on.push(copy);
+                    at = group.place.end;
+                    continue;
+                }
                 let Some((head, blocks)) = ring::open(behind, self.superblock.pool, self.superblock.epoch) else {
                     at += 1;
                     continue;
@@ -118,15 +128,15 @@ impl Assembly {
                     Replayed { chunk, row, word: Word::Block(member, lane, bytes.into()) }
                 };
                 let words = head.entries.iter().flat_map(|entry| words_beside(pool, entry));
-                let len = head.blocks() as usize;
+                let end = at + head.blocks() as usize;
                 let group = groups.entry(head.seq).or_insert_with(|| Group {
-                    at,
-                    bytes: behind.get(..len * BLOCK as usize).unwrap_or_default().into(),
+                    place: at..end,
                     on: Vec::new(),
                     words: words.chain(blocks.into_iter().map(keep)).collect(),
                 });
                 group.on.push(copy);
-                at += len;
+                known.insert(at, head.seq);
+                at = end;
             }
         }
         let mut next = None;
@@ -141,11 +151,11 @@ impl Assembly {
         last.reverse();
         // One that a later one was written over, on some copy, was covered by a flush before: it stays where it is left.
         let mut lacking = Vec::new();
-        let mut later: Vec<core::ops::Range<usize>> = Vec::new();
+        let mut later: Vec<&Range<usize>> = Vec::new();
         for group in last.iter().rev() {
-            let here = group.place();
+            let here = &group.place;
             if !later.iter().any(|other| other.start < here.end && here.start < other.end) {
-                lacking.extend(group.lacking(&copies));
+                lacking.extend(group.lacking(&copies, &rings));
             }
             later.push(here);
         }
@@ -153,17 +163,14 @@ impl Assembly {
     }
 
     /// One copy, zeros where it cannot be read.
-    fn copy_of_ring(&self, units: &[Option<MetaRead>]) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(units.len() * UNIT as usize);
+    fn copy_of_ring(&self, units: &[Option<MetaRead>]) -> Vec<&RingBlock> {
+        let mut blocks = Vec::with_capacity(units.len() * BLOCKS_PER_UNIT as usize);
         for unit in units {
             let held = unit.and_then(|read| self.have.get(&read)).and_then(|held| held.result.as_ref().ok());
-            bytes.extend_from_slice(held.map_or(&[], |bytes| bytes));
-            bytes.resize(bytes.len().next_multiple_of(UNIT as usize), 0);
-            if held.is_none_or(|bytes| bytes.is_empty()) {
-                bytes.resize(bytes.len() + UNIT as usize, 0);
-            }
+            let (whole, _) = held.map_or(&[][..], |bytes| bytes).as_chunks();
+            blocks.extend(whole.iter().chain(core::iter::repeat(&NOTHING)).take(BLOCKS_PER_UNIT as usize));
         }
-        bytes
+        blocks
     }
 }
 
@@ -183,25 +190,28 @@ fn words_beside(pool: &Pool, entry: &ring::Entry) -> Vec<Replayed> {
 }
 
 impl Group {
-    /// Its blocks of the journal.
-    fn place(&self) -> core::ops::Range<usize> {
-        self.at..self.at.saturating_add(self.bytes.len() / BLOCK as usize)
+    /// Its blocks, from the first copy that has it.
+    fn first_of<'a, 'b>(&self, rings: &'b [Vec<&'a RingBlock>]) -> Option<&'b [&'a RingBlock]> {
+        rings.get(*self.on.first()?)?.get(self.place.clone())
     }
 
     /// What has to be written for every copy that counts to have it.
-    fn lacking(&self, copies: &[Vec<Option<MetaRead>>]) -> Vec<Lacking> {
+    fn lacking(&self, copies: &[Vec<Option<MetaRead>>], rings: &[Vec<&RingBlock>]) -> Vec<Lacking> {
+        let blocks = self.first_of(rings).unwrap_or_default();
         let mut lacking = Vec::new();
         for (_, units) in copies.iter().enumerate().filter(|(copy, _)| !self.on.contains(copy)) {
-            let mut done = 0;
-            while done < self.bytes.len() as u64 {
-                let at = self.at as u64 * BLOCK + done;
-                let len = (UNIT - at % UNIT).min(self.bytes.len() as u64 - done);
-                let part = self.bytes.get(done as usize..(done + len) as usize);
-                if let (Some(Some(unit)), Some(part)) = (units.get((at / UNIT) as usize), part) {
-                    let offset = unit.offset + at % UNIT;
-                    lacking.push(Lacking { device: unit.device, offset, at, bytes: part.into() });
+            let mut at = self.place.start;
+            while at < self.place.end {
+                let (unit, within) = (at / BLOCKS_PER_UNIT as usize, at as u64 % BLOCKS_PER_UNIT * BLOCK);
+                let end = ((unit + 1) * BLOCKS_PER_UNIT as usize).min(self.place.end);
+                if let (Some(Some(unit)), Some(part)) =
+                    (units.get(unit), blocks.get(at - self.place.start..end - self.place.start))
+                {
+                    let bytes: Vec<u8> = part.iter().flat_map(|block| block.as_slice()).copied().collect();
+                    let (offset, at) = (unit.offset + within, at as u64 * BLOCK);
+                    lacking.push(Lacking { device: unit.device, offset, at, bytes: bytes.into() });
                 }
-                done += len;
+                at = end;
             }
         }
         lacking

@@ -105,6 +105,8 @@ pub struct Assembly {
     behind: BTreeSet<DeviceId>,
     same_boot: bool,
     have: BTreeMap<MetaRead, Held>,
+    /// What the records said, while the stripe journal is read.
+    opened: Option<Box<Opened>>,
 }
 
 /// One superblock a member. A device whose way into the pool, or out of it, was cut short may say it is a member that
@@ -145,7 +147,7 @@ impl Assembly {
         let present = present.into_iter().filter(|(id, _)| !apart.contains(id)).collect();
         let behind = found.iter().filter(|sb| sb.generation < superblock.generation).map(|sb| sb.device).collect();
         let same_boot = superblock.boot == boot;
-        Ok(Assembly { superblock, present, apart, behind, same_boot, have: BTreeMap::new() })
+        Ok(Assembly { superblock, present, apart, behind, same_boot, have: BTreeMap::new(), opened: None })
     }
 
     /// What a read of [`Step::Read`] gave.
@@ -160,9 +162,9 @@ impl Assembly {
     }
 
     /// What to do next.
-    pub fn step(&self) -> Step {
+    pub fn step(&mut self) -> Step {
         match self.try_open() {
-            Ok(opened) => Step::Ready(Box::new(opened)),
+            Ok(opened) => Step::Ready(opened),
             Err(Stop::Need(reads)) => Step::Read(reads),
             Err(Stop::Because(reason)) => {
                 Step::Failed(format!("pool {:?} cannot be opened: {reason}", self.superblock.name))
@@ -170,7 +172,25 @@ impl Assembly {
         }
     }
 
-    fn try_open(&self) -> Result<Opened, Stop> {
+    fn try_open(&mut self) -> Result<Box<Opened>, Stop> {
+        let mut opened = match self.opened.take() {
+            Some(opened) => opened,
+            None => Box::new(self.records()?),
+        };
+        match self.replay(&opened.pool) {
+            Ok(replay) => {
+                opened.replay = replay;
+                Ok(opened)
+            }
+            Err(stop) => {
+                self.opened = Some(opened);
+                Err(stop)
+            }
+        }
+    }
+
+    /// All but the stripe journal, which is found by what the records say.
+    fn records(&self) -> Result<Opened, Stop> {
         let sb = &self.superblock;
         let mut space = PageSpace::default();
         let mut by_id = BTreeMap::new();
@@ -312,7 +332,7 @@ impl Assembly {
             next_seq: log.next_seq.saturating_add(u64::from(sb.log_blocks)),
             orphans: orphans.into_iter().collect(),
             unflushed,
-            replay: self.replay(&pool)?,
+            replay: Replay::default(),
             missing,
             gives_up: if apart.is_empty() { self.gap_in(&log, &pool) } else { Some(self.other_side(&apart)) },
             damaged: log.damaged.into_iter().chain(self.bad_pages()).collect(),
