@@ -39,6 +39,10 @@ fn rubbish(words: impl Iterator<Item = u64>) -> u64 {
     words.fold(0, |sum, word| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)) | 1 << 63
 }
 
+fn is_rubbish(stamp: u64) -> bool {
+    stamp >> 63 == 1
+}
+
 impl Block {
     /// One sector as payload; of a record, a stamp that nobody writes.
     pub(crate) fn stamp(&self, i: usize) -> u64 {
@@ -106,14 +110,40 @@ impl Block {
     }
 }
 
+/// Records that were read as payload. Memory of payload has a stamp a sector, which says nothing of a record: who copies what
+/// it does not know, as a move of the stripe journal does, copies the record all the same.
+#[derive(Default)]
+pub(crate) struct Records(BTreeMap<[u64; SECTORS], Box<[u8; BLOCK as usize]>>);
+
+impl Records {
+    /// A block was read, and looks like this as payload.
+    pub(crate) fn note(&mut self, stamps: &[u64; SECTORS], block: &Block) {
+        if let Block::Bytes(bytes) = block
+            && stamps.iter().any(|&stamp| is_rubbish(stamp))
+        {
+            self.0.insert(*stamps, bytes.clone());
+        }
+    }
+
+    /// What a write of these carries.
+    pub(crate) fn block(&self, stamps: [u64; SECTORS]) -> Block {
+        let record = stamps.iter().any(|&stamp| is_rubbish(stamp)).then(|| self.0.get(&stamps)).flatten();
+        record.map_or(Block::Stamps(stamps), |bytes| Block::Bytes(bytes.clone()))
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
 /// What a write carries, block by block.
 #[derive(Clone, Debug)]
 pub struct Content(Vec<Block>);
 
 impl Content {
     /// Payload: one stamp a sector.
-    pub fn push_stamps(&mut self, stamps: &[u64]) {
-        self.0.extend(stamps.as_chunks::<SECTORS>().0.iter().map(|s| Block::Stamps(*s)));
+    pub(crate) fn push_stamps(&mut self, stamps: &[u64], records: &Records) {
+        self.0.extend(stamps.as_chunks::<SECTORS>().0.iter().map(|s| records.block(*s)));
     }
 
     /// A record.
@@ -246,6 +276,11 @@ impl Disk {
         self.write(offset, &Content::zeros(len), false, takes);
     }
 
+    /// A block, as it is.
+    pub(crate) fn block(&self, at: u64) -> &Block {
+        self.blocks.get(&at).unwrap_or(&ZERO)
+    }
+
     /// Payload.
     pub fn read_stamps(&self, offset: u64, into: &mut [u64]) {
         for (i, stamp) in into.iter_mut().enumerate() {
@@ -259,7 +294,7 @@ impl Disk {
     pub fn read_bytes(&self, offset: u64, len: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(len as usize);
         for at in offset / BLOCK..(offset + len) / BLOCK {
-            bytes.extend_from_slice(&self.blocks.get(&at).unwrap_or(&ZERO).bytes());
+            bytes.extend_from_slice(&self.block(at).bytes());
         }
         bytes
     }

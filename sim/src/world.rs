@@ -26,7 +26,7 @@ use braid_core::request::{Dispatch, Event, Input, Request};
 use braid_core::{Engine, Slip};
 
 use crate::crash::tape::Tape;
-use crate::disk::{Content, Disk};
+use crate::disk::{Content, Disk, Records};
 use crate::fault::{Faults, Strike};
 use crate::oracle::Oracle;
 use crate::pages::Pages;
@@ -117,6 +117,8 @@ pub struct World {
     idle_ticks: u32,
     buffers: BTreeMap<u32, Vec<u64>>,
     scratch: BTreeSet<u32>,
+    /// What of it is records.
+    records: Records,
     /// Pages of checksums.
     pages: Pages,
     asked: BTreeMap<u64, Asked>,
@@ -171,6 +173,7 @@ impl World {
             idle_ticks: 0,
             buffers: BTreeMap::new(),
             scratch: BTreeSet::new(),
+            records: Records::default(),
             pages: Pages::default(),
             asked: BTreeMap::new(),
             next_tag: 1,

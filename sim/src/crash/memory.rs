@@ -9,11 +9,14 @@ use braid_core::{Engine, units::DeviceId};
 
 use super::moment::Moment;
 use crate::combine;
-use crate::disk::{Block, SECTOR, SECTORS};
+use crate::disk::{Block, Records, SECTOR, SECTORS};
 use crate::pages::{Pages, is_page};
 
 /// Stamps of the sectors of a block.
 pub(crate) type Stamps = [u64; SECTORS];
+
+/// By disk and block: what was written since the cut.
+type Written = BTreeMap<(usize, u64), Block>;
 
 /// See the module.
 #[derive(Default)]
@@ -21,16 +24,18 @@ pub(crate) struct Memory {
     /// Buffers of reads, by number; they are kept from look to look.
     reads: Vec<Vec<u64>>,
     scratch: BTreeMap<u32, Vec<u64>>,
+    /// What of all that is records.
+    records: Records,
     /// Of checksums.
     pub(crate) pages: Pages,
-    /// By disk and block: what was written since the cut.
-    written: BTreeMap<(usize, u64), Block>,
+    written: Written,
 }
 
 impl Memory {
     /// Nothing is written, and there are so many buffers of so many bytes.
     pub(crate) fn begin(&mut self, buffers: usize, len: u64) {
         self.scratch.clear();
+        self.records.clear();
         self.pages.clear();
         self.written.clear();
         while self.reads.len() < buffers {
@@ -46,12 +51,7 @@ impl Memory {
 
     /// A block of a disk as it is by now.
     pub(crate) fn on_disk(&self, state: &Moment<'_>, device: DeviceId, block: u64) -> Stamps {
-        self.block(state, device, block).stamps()
-    }
-
-    fn block<'a>(&'a self, state: &'a Moment<'_>, device: DeviceId, block: u64) -> &'a Block {
-        let disk = device.index() - 1;
-        self.written.get(&(disk, block)).unwrap_or_else(|| state.block(state.disks[disk][block as usize]))
+        block_of(&self.written, state, device, block).stamps()
     }
 
     /// What the engine asks of memory.
@@ -129,22 +129,23 @@ impl Memory {
                 match dispatch.op {
                     DeviceOp::Read if page => {
                         let Memory { pages, written, .. } = self;
-                        let disk = dispatch.device.index() - 1;
-                        let there = written.get(&(disk, at));
-                        let block = there.unwrap_or_else(|| state.block(state.disks[disk][at as usize]));
-                        block.copy_bytes(pages.page(range.buf));
+                        block_of(written, state, dispatch.device, at).copy_bytes(pages.page(range.buf));
                     }
                     _ if page => {
                         let bytes = Block::Bytes(Box::new(*self.pages.page(range.buf)));
                         self.written.insert((dispatch.device.index() - 1, at), bytes);
                     }
                     DeviceOp::Read => {
-                        let stamps = self.on_disk(state, dispatch.device, at);
+                        let Memory { records, written, .. } = self;
+                        let block = block_of(written, state, dispatch.device, at);
+                        let stamps = block.stamps();
+                        records.note(&stamps, block);
                         self.range(part).copy_from_slice(&stamps);
                     }
                     _ => {
                         let stamps = self.range(part).try_into().expect("a block");
-                        self.written.insert((dispatch.device.index() - 1, at), Block::Stamps(stamps));
+                        let block = self.records.block(stamps);
+                        self.written.insert((dispatch.device.index() - 1, at), block);
                     }
                 }
                 at += 1;
@@ -155,6 +156,11 @@ impl Memory {
     fn range(&mut self, range: BufRange) -> &mut [u64] {
         part(&mut self.reads, &mut self.scratch, range)
     }
+}
+
+fn block_of<'a>(written: &'a Written, state: &'a Moment<'_>, device: DeviceId, block: u64) -> &'a Block {
+    let disk = device.index() - 1;
+    written.get(&(disk, block)).unwrap_or_else(|| state.block(state.disks[disk][block as usize]))
 }
 
 fn seen<'a>(reads: &'a [Vec<u64>], scratch: &'a BTreeMap<u32, Vec<u64>>, range: BufRange) -> &'a [u64] {

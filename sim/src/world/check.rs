@@ -98,7 +98,7 @@ impl World {
                     } else if is_write {
                         let memory = &self.buffers[&range.buf.0];
                         let (from, len) = (u64::from(range.offset) / SECTOR, u64::from(range.len) / SECTOR);
-                        carried.content.push_stamps(&memory[from as usize..(from + len) as usize]);
+                        carried.content.push_stamps(&memory[from as usize..(from + len) as usize], &self.records);
                     }
                     range.len.into()
                 }

@@ -235,6 +235,7 @@ impl World {
         self.watches.clear();
         self.buffers.clear();
         self.scratch.clear();
+        self.records.clear();
         self.pages.clear();
         self.asked.clear();
     }
