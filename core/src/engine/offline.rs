@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::Engine;
 use super::control::{Due, Outcome};
+use crate::chunk::Chunk;
 use crate::control::{ControlError, Done, ErrorKind};
 use crate::device::DeviceState;
 use crate::meta::Superblock;
@@ -12,6 +13,7 @@ use crate::meta::record::Record;
 use crate::regions::{self, REGION, Region};
 use crate::request::{Event, IoError, Output};
 use crate::units::DeviceId;
+use crate::volume::Entry;
 
 impl Engine {
     /// The host has the member open again. What it missed is noted and is caught up; of one that was given up nothing was
@@ -98,15 +100,20 @@ impl Engine {
 
     fn note_all_stale(&mut self, device: DeviceId) {
         let mut all: Vec<Region> = Vec::new();
-        for volume in self.pool.volumes() {
-            let units = volume.map.entries().filter(|(_, entry)| {
-                self.pool.chunk(entry.chunk()).is_some_and(|c| c.columns.iter().any(|column| column.device == device))
-            });
-            for region in units.map(|(unit, _)| regions::of_unit(volume.id, unit)) {
-                if all.last() != Some(&region) {
-                    all.push(region);
-                }
+        let mut add = |region| {
+            if all.last() != Some(&region) {
+                all.push(region);
             }
+        };
+        let is_on = |c: &Chunk| c.columns.iter().any(|column| column.device == device);
+        for volume in self.pool.volumes() {
+            let mirrored = |entry: &Entry| self.pool.chunk(entry.chunk()).is_some_and(|c| c.rows() == 0 && is_on(c));
+            let units = volume.map.entries().filter(|(_, entry)| mirrored(entry));
+            units.for_each(|(unit, _)| add(regions::of_unit(volume.id, unit)));
+        }
+        for chunk in self.pool.chunks().filter(|c| is_on(c)) {
+            let live = (0..chunk.rows()).filter(|&row| chunk.is_live(row));
+            live.for_each(|row| add(regions::of_row(chunk.id, row)));
         }
         debug_assert!(all.iter().all(|(_, region)| region.checked_mul(REGION).is_some()));
         self.note_stale(device, &all);

@@ -116,6 +116,41 @@ fn as_many_members_as_there_is_parity_may_be_away_and_catch_up_when_they_are_bac
     }
 }
 
+/// Of a member that was given up nothing is noted any more: when it is put to use again it is behind in everything.
+#[test]
+fn a_member_that_was_given_up_is_behind_in_everything_when_it_is_back() {
+    for profile in PARITY {
+        for checksum in ["none", "crc32c"] {
+            let (mut world, v) = pool(13, 5, profile, checksum);
+            let mut rng = Rng::new(17);
+            stir(&mut world, v, &mut rng, 60);
+            let trouble = Trouble::Error {
+                read: false,
+                write: true,
+                flush: false,
+                from: 0,
+                to: u64::MAX,
+                percent: 100,
+                left: u32::MAX.into(),
+            };
+            world.faults.0.push(Fault { device: 2, trouble });
+            stir(&mut world, v, &mut rng, 120);
+            assert_eq!(device_state(&world, 2), DeviceState::Failed);
+            world.faults.0.clear();
+            stir(&mut world, v, &mut rng, 60);
+            world.control(Command::OnlineDevice { device: DeviceId(2) }).unwrap();
+            world.verify();
+            stir(&mut world, v, &mut rng, 30);
+            world.run_until_quiet();
+            assert_eq!(device_state(&world, 2), DeviceState::Online);
+            check_parity(&world);
+            let others = [1, 3].into_iter().take(profile.facts().parity);
+            others.for_each(|device| take_out(&mut world, device));
+            all_is_well(&mut world);
+        }
+    }
+}
+
 fn convert(profile: Profile) -> Command {
     let choice = Some(Choice { convert: Some(profile), ..Choice::default() });
     Command::Balance { data: choice, metadata: None }
