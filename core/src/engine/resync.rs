@@ -107,6 +107,13 @@ impl Engine {
         !self.resync.doubts.is_empty() && self.commit.is_dead() && self.commit.is_opening()
     }
 
+    /// Which copy counts will be known at the next opening only: the pool can write nothing, and what a member lost meanwhile
+    /// will be forgotten with that.
+    pub(super) fn is_undecidable(&self, volume: VolumeId, start: u64, end: u64) -> bool {
+        let is_open = |unit| self.resync.doubts(volume, unit) && !self.settles_by_itself(volume, unit);
+        self.is_without_mends() && self.is_failure_unsaid() && (start / UNIT..end.div_ceil(UNIT)).any(is_open)
+    }
+
     /// Nobody could see a difference: nothing is there, or there is one copy without a checksum.
     fn settles_by_itself(&self, volume: VolumeId, unit: u64) -> bool {
         let entry = self.entry(volume, unit);

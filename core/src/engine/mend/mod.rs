@@ -303,11 +303,18 @@ impl Engine {
         }
         self.mends[id].is_settled = true;
         self.write_winners(id);
+        // A copy that was left out could win after a power cut that has it forgotten why.
+        if self.known(&self.mends[id]) == Known::Dirty && self.is_failure_unsaid() {
+            self.mends[id].must_flush = true;
+        }
         if !self.mends[id].must_flush {
             self.serve_readers(id);
         }
         if self.mends[id].pending == 0 {
-            return self.end_mend(id);
+            return match self.mends[id].must_flush {
+                true => self.mend_written(id),
+                false => self.end_mend(id),
+            };
         }
         if let Some((volume, unit)) = self.mends[id].target.home() {
             self.copy_again(volume, unit * UNIT, (unit + 1) * UNIT);
