@@ -74,11 +74,13 @@ impl Engine {
         columns.iter().enumerate().filter(|(_, c)| is_stale(c)).fold(0, |bits, (i, _)| bits | 1 << i)
     }
 
-    /// Whether a member missed something of a unit of a volume; of none, of the pool's own records.
-    pub(super) fn lacks(&self, device: DeviceId, home: Option<(VolumeId, u64)>) -> bool {
-        match home {
-            Some((volume, unit)) => self.pool.is_stale(device, regions::of_unit(volume, unit)),
-            None => self.pool.device(device).is_some_and(|d| d.is_behind),
+    /// Whether a member missed something of what stands in a unit of a chunk: of its row, of the unit of a volume, or of the
+    /// pool's own records.
+    pub(super) fn lacks(&self, device: DeviceId, chunk: &Chunk, place: u32, home: Option<(VolumeId, u64)>) -> bool {
+        match (chunk.row_of(place), home) {
+            (Some((row, _)), _) => self.is_row_stale(device, (chunk.id, row)),
+            (None, Some((volume, unit))) => self.pool.is_stale(device, regions::of_unit(volume, unit)),
+            (None, None) => self.pool.device(device).is_some_and(|d| d.is_behind),
         }
     }
 

@@ -191,7 +191,8 @@ impl Engine {
             let other = |c: &Column| c.device != device && self.pool.is_online(c.device);
             let is_left = || self.commit.old_columns(chunk.id).any(|c| other(&c));
             // A member that is behind in the pool's own records is no copy of them.
-            let has_it = |c: &Column| other(c) && (chunk.kind != ChunkType::System || !self.lacks(c.device, None));
+            let has_it =
+                |c: &Column| other(c) && (chunk.kind != ChunkType::System || !self.lacks(c.device, chunk, 0, None));
             let sets = chunk.columns.chunks(copies);
             sets.into_iter().all(|set| set.iter().all(|c| c.device != device) || set.iter().any(has_it)) || is_left()
         };

@@ -116,11 +116,8 @@ impl Engine {
         let mend = &mut self.mends[id];
         (mend.mask, mend.columns, mend.offset, mend.place) = (mask, columns, part.offset, Some((chunk, unit)));
         (mend.checkpoints, mend.roster, mend.epoch) = (checkpoints, self.roster, Some(epoch));
-        let row = c.row_of(unit).map(|(row, _)| (chunk, row));
-        let is_stale = |c: &Column| match row {
-            Some(row) => self.is_row_stale(c.device, row),
-            None => self.lacks(c.device, target.home()),
-        };
+        let has_rows = c.rows() > 0;
+        let is_stale = |column: &Column| self.lacks(column.device, c, unit, target.home());
         let missed = |c: &Option<Column>| c.as_ref().is_some_and(&is_stale);
         let stale = columns.iter().enumerate().filter(|(_, c)| missed(c)).fold(0, |bits, (i, _)| bits | 1 << i);
         let there = columns.map(|c| c.filter(|c| self.pool.is_online(c.device) && !is_stale(c)));
@@ -133,7 +130,7 @@ impl Engine {
                 self.issue_mend(id, DeviceOp::Read, column, run, buf);
             }
         }
-        if row.is_some() {
+        if has_rows {
             self.ask_row(id, chunk, u64::from(unit) * UNIT, mask);
         }
         if self.mends[id].pending == 0 {

@@ -113,7 +113,9 @@ impl Engine {
 
     /// Some unit of the piece is stale there: what is not read is not compared, and counts as not read.
     fn is_stale_in(&self, id: u32, device: DeviceId) -> bool {
-        self.scrub.pieces[id].units.iter().any(|unit| self.lacks(device, unit.home.get()))
+        let piece = &self.scrub.pieces[id];
+        let chunk = self.pool.chunk(piece.chunk).expect("just looked at");
+        (piece.first..).zip(&piece.units).any(|(place, unit)| self.lacks(device, chunk, place, unit.home.get()))
     }
 
     /// Reads all of its copies that are there.
