@@ -41,7 +41,6 @@ impl Engine {
         let device = Device { role: Role::Joining, spare, ..Device::new(id, new) };
         self.pool.properties.check_queues([&device].into_iter())?;
         self.pool.welcome(device);
-        self.renew_roster(id);
         self.post_views();
         Ok((Done::Device(id), Due::Joined { device: id, slots: SLOTS }))
     }
