@@ -186,15 +186,26 @@ fn many(flags: &SwarmFlags, sabotage: Option<Sabotage>, begun: Instant, tally: &
     found.into_inner().expect("nobody panics with the lock")
 }
 
+/// Steps of a failure are left out for so long at most: a run that comes to no end takes half a minute to show that.
+const SHRINK_MAX: Duration = Duration::from_secs(120);
+
+fn small(Found { scenario, failure, .. }: &Found, flags: &SwarmFlags) -> Scenario {
+    if flags.no_shrink {
+        return scenario.clone();
+    }
+    let until = Instant::now() + SHRINK_MAX;
+    quietly(|| swarm::shrunk(scenario, failure, || Instant::now() < until))
+}
+
 /// What was wrong, how to see it again, and the smallest scenario that shows it.
 fn report(found: &Found, flags: &SwarmFlags, json: bool) {
     let Found { seed, scenario, failure } = found;
-    let small = if flags.no_shrink { scenario.clone() } else { quietly(|| swarm::shrunk(scenario, failure)) };
     let again = seed.map(|seed| {
         let sabotage = scenario.sabotage.map_or(String::new(), |s| format!(" --break {}", s.name()));
         format!("braid lab swarm --seed {seed} --count 1{sabotage}")
     });
     if json {
+        let small = small(found, flags);
         return commands::print(&in_json(json!({
             "failed": true, "checker": failure.checker.name(), "why": failure.why,
             "seed": seed, "again": again, "scenario": serde_json::to_value(&small).unwrap_or_default(),
@@ -204,6 +215,7 @@ fn report(found: &Found, flags: &SwarmFlags, json: bool) {
     if let Some(again) = again {
         eprintln!("Again: {again}");
     }
+    let small = small(found, flags);
     let (steps, before) = (small.steps(), scenario.steps());
     let size = match flags.no_shrink {
         true => format!("As it was drawn, {steps} steps"),

@@ -63,6 +63,6 @@ pub fn attempt(scenario: &Scenario) -> Result<Summary, Failure> {
 }
 
 /// A scenario that fails by the same checker, as small as could be found.
-pub fn shrunk(scenario: &Scenario, failure: &Failure) -> Scenario {
-    shrink::shrink(scenario, |s| attempt(s).is_err_and(|found| found.checker == failure.checker))
+pub fn shrunk(scenario: &Scenario, failure: &Failure, go_on: impl Fn() -> bool) -> Scenario {
+    shrink::shrink(scenario, |s| attempt(s).is_err_and(|found| found.checker == failure.checker), go_on)
 }

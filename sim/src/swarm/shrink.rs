@@ -1,7 +1,7 @@
 //! A failing scenario made small: things are left out as long as it fails in the same way.
 //!
 //! Delta debugging (Zeller and Hildebrandt, 2002) over lives, steps and faults, then devices and settings, then smaller
-//! numbers, until nothing more can go or the tries are used up.
+//! numbers, until nothing more can go, the tries are used up, or nobody waits any longer.
 
 use super::scenario::{Scenario, Step};
 use crate::disk::BLOCK;
@@ -9,9 +9,9 @@ use crate::disk::BLOCK;
 /// Plays at most; a small scenario takes a millisecond.
 const TRIES: usize = 4000;
 
-/// The smallest scenario found for which `fails` still holds.
-pub fn shrink(scenario: &Scenario, fails: impl Fn(&Scenario) -> bool) -> Scenario {
-    let mut shrinker = Shrinker { best: scenario.clone(), fails, tries: 0 };
+/// The smallest scenario found for which `fails` still holds, while `go_on` does.
+pub fn shrink(scenario: &Scenario, fails: impl Fn(&Scenario) -> bool, go_on: impl Fn() -> bool) -> Scenario {
+    let mut shrinker = Shrinker { best: scenario.clone(), fails, go_on, tries: 0, is_over: false };
     loop {
         let before = shrinker.best.clone();
         shrinker.lives();
@@ -23,22 +23,25 @@ pub fn shrink(scenario: &Scenario, fails: impl Fn(&Scenario) -> bool) -> Scenari
         shrinker.devices();
         shrinker.settings();
         shrinker.numbers();
-        if shrinker.best == before || shrinker.tries >= TRIES {
+        if shrinker.best == before || shrinker.is_over {
             return shrinker.best;
         }
     }
 }
 
-struct Shrinker<F> {
+struct Shrinker<F, G> {
     best: Scenario,
     fails: F,
+    go_on: G,
     tries: usize,
+    is_over: bool,
 }
 
-impl<F: Fn(&Scenario) -> bool> Shrinker<F> {
+impl<F: Fn(&Scenario) -> bool, G: Fn() -> bool> Shrinker<F, G> {
     /// Keeps the change if it still fails; says whether.
     fn attempt(&mut self, change: impl FnOnce(&mut Scenario)) -> bool {
-        if self.tries >= TRIES {
+        self.is_over |= self.tries >= TRIES || !(self.go_on)();
+        if self.is_over {
             return false;
         }
         let mut candidate = self.best.clone();
@@ -165,8 +168,9 @@ mod tests {
         };
         let mut shrunk = 0;
         for scenario in (0..400).map(draw::scenario).filter(needs) {
-            let small = shrink(&scenario, needs);
+            let small = shrink(&scenario, needs, || true);
             assert!(needs(&small));
+            assert!(shrink(&scenario, needs, || false) == scenario, "nobody waits");
             assert!(small.steps() == 2 && small.lives.len() <= 2 && small.devices.len() == 1, "{}", small.to_text());
             shrunk += 1;
         }

@@ -34,7 +34,7 @@ fn every_mistake_is_found_by_its_checker() {
 fn a_failing_run_is_made_small_and_can_be_written_down() {
     for sabotage in [Sabotage::ReadElsewhere, Sabotage::ForgetFailure, Sabotage::Misplace] {
         let (scenario, failure) = found(sabotage).expect("it is found");
-        let small = swarm::shrunk(&scenario, &failure);
+        let small = swarm::shrunk(&scenario, &failure, || true);
         let read = Scenario::parse(&small.to_text()).expect("what was written can be read");
         assert_eq!(read, small);
         let again = swarm::attempt(&read).expect_err("it fails again");
