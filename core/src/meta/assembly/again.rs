@@ -113,6 +113,8 @@ impl Assembly {
             let mut at = 0;
             while let Some(behind) = ring.get(at..).filter(|behind| !behind.is_empty()) {
                 if let Some(group) = known.get(&at).and_then(|seq| groups.get_mut(seq))
+                    // Of a number that stands at two places the first counts.
+                    && group.place.start == at
                     && group.first_of(&rings) == ring.get(group.place.clone())
                 {
                     group.on.push(copy);
