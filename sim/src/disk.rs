@@ -117,9 +117,9 @@ pub(crate) struct Records(BTreeMap<[u64; SECTORS], Box<[u8; BLOCK as usize]>>);
 
 impl Records {
     /// A block was read, and looks like this as payload.
-    pub(crate) fn note(&mut self, stamps: &[u64; SECTORS], block: &Block) {
-        if let Block::Bytes(bytes) = block
-            && stamps.iter().any(|&stamp| is_rubbish(stamp))
+    pub(crate) fn note<'a>(&mut self, stamps: &[u64; SECTORS], block: impl FnOnce() -> &'a Block) {
+        if stamps.iter().any(|&stamp| is_rubbish(stamp))
+            && let Block::Bytes(bytes) = block()
         {
             self.0.insert(*stamps, bytes.clone());
         }

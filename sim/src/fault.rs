@@ -19,6 +19,8 @@
 //! Left out: wrong data on the bus, a device that reports another size, misdirected reads, firmware that lies about
 //! flushes.
 
+use core::ops::Range;
+
 use braid_core::request::{DeviceOp, IoError};
 use serde::{Deserialize, Serialize};
 
@@ -134,6 +136,18 @@ pub enum Trouble {
 }
 
 impl Trouble {
+    /// So many reads of these bytes fail, from the first on.
+    pub fn reads_fail(bytes: Range<u64>, left: u64) -> Trouble {
+        let Range { start: from, end: to } = bytes;
+        Trouble::Error { read: true, write: false, flush: false, from, to, percent: 100, left }
+    }
+
+    /// So many writes to these bytes fail, from the first on.
+    pub fn writes_fail(bytes: Range<u64>, left: u64) -> Trouble {
+        let Range { start: from, end: to } = bytes;
+        Trouble::Error { read: false, write: true, flush: false, from, to, percent: 100, left }
+    }
+
     /// Costs time and nothing else.
     pub fn only_delays(&self) -> bool {
         matches!(self, Trouble::Slow { .. } | Trouble::Stuck { ends: Ends::Late, .. })

@@ -189,7 +189,7 @@ fn many(flags: &SwarmFlags, sabotage: Option<Sabotage>, begun: Instant, tally: &
 /// Steps of a failure are left out for so long at most: a run that comes to no end takes half a minute to show that.
 const SHRINK_MAX: Duration = Duration::from_secs(120);
 
-fn small(Found { scenario, failure, .. }: &Found, flags: &SwarmFlags) -> Scenario {
+fn made_small(Found { scenario, failure, .. }: &Found, flags: &SwarmFlags) -> Scenario {
     if flags.no_shrink {
         return scenario.clone();
     }
@@ -204,18 +204,18 @@ fn report(found: &Found, flags: &SwarmFlags, json: bool) {
         let sabotage = scenario.sabotage.map_or(String::new(), |s| format!(" --break {}", s.name()));
         format!("braid lab swarm --seed {seed} --count 1{sabotage}")
     });
+    if !json {
+        // Before that takes its time.
+        eprintln!("{}", failure.why);
+        again.iter().for_each(|again| eprintln!("Again: {again}"));
+    }
+    let small = made_small(found, flags);
     if json {
-        let small = small(found, flags);
         return commands::print(&in_json(json!({
             "failed": true, "checker": failure.checker.name(), "why": failure.why,
             "seed": seed, "again": again, "scenario": serde_json::to_value(&small).unwrap_or_default(),
         })));
     }
-    eprintln!("{}", failure.why);
-    if let Some(again) = again {
-        eprintln!("Again: {again}");
-    }
-    let small = small(found, flags);
     let (steps, before) = (small.steps(), scenario.steps());
     let size = match flags.no_shrink {
         true => format!("As it was drawn, {steps} steps"),

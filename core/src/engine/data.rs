@@ -70,10 +70,6 @@ impl Engine {
         if self.waits_for_mend(id, start, end) {
             return;
         }
-        if self.is_undecidable(request.volume, start, end) {
-            self.requests[id].error = Some(RequestError::Io);
-            return self.reply(id);
-        }
         let mut at = start;
         let mut hole = true;
         while at < end {

@@ -15,6 +15,7 @@ use super::mend::{Cause, Target};
 use super::{Engine, Slip};
 use crate::regions::{Region, UNITS, Units, bits_of, of_unit};
 use crate::report::ResyncReport;
+use crate::request::RequestError;
 use crate::units::{UNIT, VolumeId};
 
 /// Units under way at once, all together: memory of 64 KiB a copy each.
@@ -74,12 +75,20 @@ impl Engine {
         self.copy_again(volume, start, end);
     }
 
-    /// Whether a read has to wait until what it wants is mended; then that begins, and it is taken care of.
+    /// Whether a read has to wait until what it wants is mended, which begins then, or cannot be answered; it is taken care of.
     pub(super) fn waits_for_mend(&mut self, id: u32, start: u64, end: u64) -> bool {
-        if self.resync.doubts.is_empty() || self.is_without_mends() || self.slips(Slip::DoubtsNotMended) {
+        if self.resync.doubts.is_empty() || self.slips(Slip::DoubtsNotMended) {
             return false;
         }
         let volume = self.requests[id].request.volume;
+        if self.is_without_mends() {
+            let is_undecidable = self.is_undecidable(volume, start, end);
+            if is_undecidable {
+                self.requests[id].error = Some(RequestError::Io);
+                self.reply(id);
+            }
+            return is_undecidable;
+        }
         let mut any = false;
         for unit in start / UNIT..end.div_ceil(UNIT) {
             if !self.resync.doubts(volume, unit) {
@@ -107,11 +116,11 @@ impl Engine {
         !self.resync.doubts.is_empty() && self.commit.is_dead() && self.commit.is_opening()
     }
 
-    /// Which copy counts will be known at the next opening only: the pool can write nothing, and what a member lost meanwhile
-    /// will be forgotten with that.
-    pub(super) fn is_undecidable(&self, volume: VolumeId, start: u64, end: u64) -> bool {
+    /// Without mends everybody reads the first copy. Where a member lost something that no record says, another one may be
+    /// the first at the next opening.
+    fn is_undecidable(&self, volume: VolumeId, start: u64, end: u64) -> bool {
         let is_open = |unit| self.resync.doubts(volume, unit) && !self.settles_by_itself(volume, unit);
-        self.is_without_mends() && self.is_failure_unsaid() && (start / UNIT..end.div_ceil(UNIT)).any(is_open)
+        self.is_failure_unsaid() && (start / UNIT..end.div_ceil(UNIT)).any(is_open)
     }
 
     /// Nobody could see a difference: nothing is there, or there is one copy without a checksum.

@@ -139,7 +139,7 @@ impl Memory {
                         let Memory { records, written, .. } = self;
                         let block = block_of(written, state, dispatch.device, at);
                         let stamps = block.stamps();
-                        records.note(&stamps, block);
+                        records.note(&stamps, || block);
                         self.range(part).copy_from_slice(&stamps);
                     }
                     _ => {

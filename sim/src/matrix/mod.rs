@@ -162,15 +162,7 @@ impl<'a> Run<'a> {
             Kind::Missing => add(Trouble::Absent { since: now }),
             Kind::StaleReturn => add(Trouble::Pulled { since: now, until: now + AWAY_NS }),
             Kind::Torn => add(Trouble::Torn { percent: 100, left: FAILURES }),
-            Kind::WriteError => add(Trouble::Error {
-                read: false,
-                write: true,
-                flush: false,
-                from: 0,
-                to: u64::MAX,
-                percent: 100,
-                left: FAILURES,
-            }),
+            Kind::WriteError => add(Trouble::writes_fail(0..u64::MAX, FAILURES)),
             Kind::ReadError | Kind::BitFlip => {
                 for &at in &self.expected.targets[&device] {
                     let places = self.world.places(self.volume, at);

@@ -114,11 +114,16 @@ impl World {
 
     /// Heads of the stripe journal are records too, and so is what an opening writes again in rows.
     fn is_of_rows(&self, device: DeviceId, offset: u64, len: u64, kind: Option<ChunkType>) -> bool {
-        let pool = self.engine().pool();
-        let extent = pool.device(device).and_then(|d| d.used.range(..=offset).next_back());
-        let Some((_, used)) = extent.filter(|(start, used)| offset + len <= *start + used.len) else { return false };
         let is_right = |chunk: &Chunk| kind.is_none_or(|kind| chunk.kind == kind);
-        pool.chunks().any(|chunk| chunk.rows() > 0) && pool.chunk(used.chunk).is_some_and(is_right)
+        self.engine().pool().chunks().any(|chunk| chunk.rows() > 0)
+            && self.chunk_at(device, offset, len).is_some_and(is_right)
+    }
+
+    /// The chunk that has this part of a device.
+    pub(super) fn chunk_at(&self, device: DeviceId, offset: u64, len: u64) -> Option<&Chunk> {
+        let pool = self.engine().pool();
+        let (start, used) = pool.device(device)?.used.range(..=offset).next_back()?;
+        pool.chunk(used.chunk).filter(|_| offset + len <= start + used.len)
     }
 
     /// Records live in system chunks; below them only superblocks.

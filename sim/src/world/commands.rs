@@ -236,7 +236,7 @@ impl World {
             self.disks[disk].read_stamps(at + shift, &mut stamps);
             if at.is_multiple_of(BLOCK) {
                 for (block, stamps) in ((at + shift) / BLOCK..).zip(stamps.as_chunks().0) {
-                    self.records.note(stamps, self.disks[disk].block(block));
+                    self.records.note(stamps, || self.disks[disk].block(block));
                 }
             }
             self.memory(range).copy_from_slice(&stamps);

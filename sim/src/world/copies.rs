@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use braid_core::ChunkType;
-use braid_core::chunk::{Chunk, Column};
+use braid_core::chunk::Column;
 use braid_core::gf;
 use braid_core::profile::{column_of, data_stripes, slice};
 use braid_core::regions::{self, REGION};
@@ -112,17 +112,6 @@ impl World {
         found
     }
 
-    /// The place is in a chunk with rows.
-    fn has_rows_at(&self, place: &ScrubCopy) -> bool {
-        let is_here = |c: &Chunk| {
-            let length = u64::from(c.rows()) * STRIP;
-            let is_on =
-                |column: &Column| column.device == place.device && place.offset.wrapping_sub(column.offset) < length;
-            c.columns.iter().any(is_on)
-        };
-        self.engine().pool().chunks().any(is_here)
-    }
-
     /// A difference that is reported is there now, and the copies are grouped as they are.
     pub(super) fn check_difference(&mut self, event: &Event) {
         let Event::ScrubDifference { len, copies, .. } = event else { return };
@@ -132,7 +121,7 @@ impl World {
             let all_right = copies.iter().all(|a| copies.iter().all(|b| is_right(a, b)));
             let none_differs = match copies.as_slice() {
                 // It differs from what the others of its row make of it, which stands nowhere.
-                [alone] => !self.has_rows_at(alone),
+                [alone] => self.chunk_at(alone.device, alone.offset, *len).is_none_or(|c| c.rows() == 0),
                 [first, ..] => copies.iter().all(|c| c.group == first.group),
                 [] => true,
             };

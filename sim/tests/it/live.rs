@@ -65,8 +65,7 @@ fn an_io_whose_command_is_parted_counts_once() {
     world.control(Command::Set { name: "read_policy".into(), value: "devid:1".into() }).unwrap();
     let places = world.places(v, 5 * BLOCK);
     let (device, at) = *places.iter().find(|(device, _)| device.0 == 1).unwrap();
-    let trouble =
-        Trouble::Error { read: true, write: false, flush: false, from: at, to: at + 1, percent: 100, left: 9 };
+    let trouble = Trouble::reads_fail(at..at + 1, 9);
     world.faults.0.push(Fault { device: device.0, trouble });
     let (before, other) = (stats(&world, 1, Class::SyncRead), stats(&world, 2, Class::SyncRead));
     (0..16).for_each(|block| submit(&mut world, v, block * BLOCK));

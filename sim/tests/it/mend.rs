@@ -81,7 +81,7 @@ fn where_writing_does_not_help_a_unit_is_left_alone() {
     fill(&mut world, v);
     let (device, from) = world.places(v, MIB)[0];
     let to = from + BLOCK;
-    let trouble = Trouble::Error { read: true, write: false, flush: false, from, to, percent: 100, left: u64::MAX };
+    let trouble = Trouble::reads_fail(from..to, u64::MAX);
     world.faults.0.push(Fault { device: device.0, trouble });
     for _ in 0..500 {
         world.run(v, Op::Read, MIB, BLOCK).unwrap();

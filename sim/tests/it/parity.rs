@@ -124,15 +124,7 @@ fn a_member_that_was_given_up_is_behind_in_everything_when_it_is_back() {
             let (mut world, v) = pool(13, 5, profile, checksum);
             let mut rng = Rng::new(17);
             stir(&mut world, v, &mut rng, 60);
-            let trouble = Trouble::Error {
-                read: false,
-                write: true,
-                flush: false,
-                from: 0,
-                to: u64::MAX,
-                percent: 100,
-                left: u32::MAX.into(),
-            };
+            let trouble = Trouble::writes_fail(0..u64::MAX, u32::MAX.into());
             world.faults.0.push(Fault { device: 2, trouble });
             stir(&mut world, v, &mut rng, 120);
             assert_eq!(device_state(&world, 2), DeviceState::Failed);

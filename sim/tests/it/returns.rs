@@ -116,7 +116,7 @@ fn what_finds_no_room_is_left_alone_until_there_is_more() {
 fn what_cannot_be_read_is_not_moved_again_and_again() {
     let (mut world, v) = spilled();
     let (from, to) = (0, u64::MAX >> 1);
-    let trouble = Trouble::Error { read: true, write: false, flush: false, from, to, percent: 100, left: u64::MAX };
+    let trouble = Trouble::reads_fail(from..to, u64::MAX);
     world.faults.0.push(Fault { device: 2, trouble: trouble.later(world.now()) });
     let tag = world.add_disk(&shape(128, "nvme"));
     world.run_until(|w| w.done.iter().any(|(of, _)| *of == tag));

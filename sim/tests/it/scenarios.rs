@@ -87,15 +87,7 @@ fn a_latent_error_is_read_around_on_a_mirror() {
     world.run(v, WRITE, 0, MIB).unwrap();
     for device in [1, 2] {
         world.faults.0.clear();
-        let trouble = Trouble::Error {
-            read: true,
-            write: false,
-            flush: false,
-            from: 0,
-            to: u64::MAX,
-            percent: 100,
-            left: u64::MAX,
-        };
+        let trouble = Trouble::reads_fail(0..u64::MAX, u64::MAX);
         world.faults.0.push(Fault { device, trouble });
         world.run(v, Op::Read, 0, MIB).unwrap();
         assert_eq!(device_state(&world, device), DeviceState::Online, "a read error is no reason to give it up");
@@ -380,9 +372,11 @@ fn destroying_a_volume_that_is_in_use_returns_its_space() {
 
 /// Blocks of 4 KiB from `at` on that a device cannot read, or write.
 fn bad(world: &mut World, device: u32, op: Op, at: u64, blocks: u64, left: u64) {
-    let (from, to) = (at, at + blocks * 4 * KIB);
-    let (read, write) = (op == Op::Read, op != Op::Read);
-    let trouble = Trouble::Error { read, write, flush: false, from, to, percent: 100, left };
+    let bytes = at..at + blocks * 4 * KIB;
+    let trouble = match op {
+        Op::Read => Trouble::reads_fail(bytes, left),
+        _ => Trouble::writes_fail(bytes, left),
+    };
     world.faults.0.push(Fault { device, trouble });
 }
 

@@ -69,7 +69,7 @@ fn differences(events: &[Event]) -> Vec<(VolumeId, u64, u64, Vec<ScrubCopy>)> {
 }
 
 fn media(device: u32, from: u64, to: u64) -> Fault {
-    let trouble = Trouble::Error { read: true, write: false, flush: false, from, to, percent: 100, left: u64::MAX };
+    let trouble = Trouble::reads_fail(from..to, u64::MAX);
     Fault { device, trouble }
 }
 

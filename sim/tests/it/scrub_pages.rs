@@ -173,7 +173,7 @@ fn a_member_that_is_behind_in_records_is_not_compared() {
     assert_eq!(system.len(), 1);
     let Column { device, offset } = system[0].columns[1];
     let (from, to) = (offset + log, offset + system[0].stripe);
-    let trouble = Trouble::Error { read: false, write: true, flush: false, from, to, percent: 100, left: 3 };
+    let trouble = Trouble::writes_fail(from..to, 3);
     world.faults.0.push(Fault { device: device.0, trouble });
     world.control(Command::Checkpoint).unwrap();
     assert!(world.engine().pool().device(device).unwrap().is_behind);

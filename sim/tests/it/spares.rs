@@ -134,7 +134,7 @@ fn when_a_spare_is_used_and_when_not() {
     let (mut world, v) = pool();
     let by = spare(&mut world, &shape(96, "hdd"));
     let (from, to) = (0, u64::MAX >> 1);
-    let trouble = Trouble::Error { read: false, write: true, flush: false, from, to, percent: 100, left: u64::MAX };
+    let trouble = Trouble::writes_fail(from..to, u64::MAX);
     world.faults.0.push(Fault { device: 2, trouble: trouble.later(world.now()) });
     for i in 0..24 {
         world.run(v, WRITE, i * MIB, 64 * 1024).unwrap();

@@ -43,7 +43,7 @@ fn a_write_that_one_copy_refuses_is_caught_up_and_nothing_else_is() {
     for (profile, devices) in [(Profile::Raid1, 2), (Profile::Raid1c3, 3), (Profile::Raid10, 4)] {
         let (mut world, v) = mirror(profile, devices);
         let (from, to) = (0, u64::MAX >> 1);
-        befalls(&mut world, Trouble::Error { read: false, write: true, flush: false, from, to, percent: 100, left: 1 });
+        befalls(&mut world, Trouble::writes_fail(from..to, 1));
         let mut wrote = 0;
         while !world.events.iter().any(|e| matches!(e, Event::DeviceSuspect { .. })) {
             world.run(v, WRITE, wrote * MIB, BLOCK).unwrap();
@@ -141,7 +141,7 @@ fn a_member_without_a_source_is_suspect() {
     world.run(v, WRITE, 0, 16 * BLOCK).unwrap();
     world.run(v, Op::Flush, 0, 0).unwrap();
     let (from, to) = (0, u64::MAX >> 1);
-    let trouble = Trouble::Error { read: true, write: false, flush: false, from, to, percent: 100, left: u64::MAX };
+    let trouble = Trouble::reads_fail(from..to, u64::MAX);
     world.faults.0.push(Fault { device: 1, trouble: trouble.later(world.now()) });
     world.control(Command::OnlineDevice { device: TWO }).unwrap();
     world.run_until_quiet();
@@ -180,7 +180,7 @@ fn repeated_errors_fail_a_member_and_an_operator_brings_it_back_whole() {
     let (mut world, v) = mirror(Profile::Raid1, 2);
     let (from, to) = (0, u64::MAX >> 1);
     let left = u64::MAX;
-    befalls(&mut world, Trouble::Error { read: false, write: true, flush: false, from, to, percent: 100, left });
+    befalls(&mut world, Trouble::writes_fail(from..to, left));
     for i in 0..24 {
         world.run(v, WRITE, i * MIB, BLOCK).unwrap();
     }
@@ -206,7 +206,7 @@ fn the_last_good_copy_is_never_given_up() {
     assert!(refused.message.contains("cannot be taken out of use"), "{refused:?}");
     // A write that the one good copy refuses is the client's error, and no reason to read the other.
     let (from, to) = (0, u64::MAX >> 1);
-    let trouble = Trouble::Error { read: false, write: true, flush: false, from, to, percent: 100, left: 1 };
+    let trouble = Trouble::writes_fail(from..to, 1);
     world.faults.0.push(Fault { device: 1, trouble });
     assert!(world.run(v, WRITE, 0, BLOCK).is_err());
     world.run(v, Op::Read, 0, BLOCK).unwrap();

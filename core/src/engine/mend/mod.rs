@@ -300,18 +300,11 @@ impl Engine {
         }
         self.mends[id].is_settled = true;
         self.write_winners(id);
-        // A copy that was left out could win after a power cut that has it forgotten why.
-        if self.known(&self.mends[id]) == Known::Dirty && self.is_failure_unsaid() {
-            self.mends[id].must_flush = true;
-        }
         if !self.mends[id].must_flush {
             self.serve_readers(id);
         }
         if self.mends[id].pending == 0 {
-            return match self.mends[id].must_flush {
-                true => self.mend_written(id),
-                false => self.end_mend(id),
-            };
+            return self.flush_mend(id);
         }
         if let Some((volume, unit)) = self.mends[id].target.home() {
             self.copy_again(volume, unit * UNIT, (unit + 1) * UNIT);
@@ -327,7 +320,9 @@ impl Engine {
         // By winner and copy: blocks to write.
         let mut writes = [[0u16; COPIES_MAX]; COPIES_MAX];
         let mend = &self.mends[id];
-        let (mut lacks_source, mut must_flush) = (false, false);
+        let is_dirty = self.known(mend) == Known::Dirty;
+        // A copy that was left out could win after a power cut that has it forgotten why.
+        let (mut lacks_source, mut must_flush) = (false, is_dirty && self.is_failure_unsaid());
         for block in blocks(mend.mask & !mend.agreed()) {
             let (groups, mut losers) = (mend.groups(block), [false; COPIES_MAX]);
             let winner = match self.winner(mend, block) {
@@ -351,7 +346,7 @@ impl Engine {
                 writes[winner][copy] |= 1 << block;
                 // Torn on its way over another copy, it might leave what the checksum of before matches: that one would
                 // win then.
-                must_flush |= mend.right(block) == Some(0) && self.known(mend) == Known::Dirty;
+                must_flush |= is_dirty && mend.right(block) == Some(0);
             }
         }
         let mend = &mut self.mends[id];

@@ -36,6 +36,11 @@ impl Engine {
                 }
             }
         }
+        self.flush_mend(id);
+    }
+
+    /// Ends, once nobody can see anything else any more.
+    pub(super) fn flush_mend(&mut self, id: u32) {
         match self.mends[id].must_flush && !self.commit.is_dead() {
             true => self.join_flush(Waiter::Mend(id)),
             false => self.end_mend(id),

@@ -113,8 +113,6 @@ impl Assembly {
             let mut at = 0;
             while let Some(behind) = ring.get(at..).filter(|behind| !behind.is_empty()) {
                 if let Some(group) = known.get(&at).and_then(|seq| groups.get_mut(seq))
-                    // Of a number that stands at two places the first counts.
-                    && group.place.start == at
                     && group.first_of(&rings) == ring.get(group.place.clone())
                 {
                     group.on.push(copy);
@@ -131,13 +129,13 @@ impl Assembly {
                 };
                 let words = head.entries.iter().flat_map(|entry| words_beside(pool, entry));
                 let end = at + head.blocks() as usize;
-                let group = groups.entry(head.seq).or_insert_with(|| Group {
-                    place: at..end,
-                    on: Vec::new(),
-                    words: words.chain(blocks.into_iter().map(keep)).collect(),
+                // Of a number that stands at two places the first counts.
+                let group = groups.entry(head.seq).or_insert_with(|| {
+                    known.insert(at, head.seq);
+                    let words = words.chain(blocks.into_iter().map(keep)).collect();
+                    Group { place: at..end, on: Vec::new(), words }
                 });
                 group.on.push(copy);
-                known.insert(at, head.seq);
                 at = end;
             }
         }
