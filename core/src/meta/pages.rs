@@ -9,7 +9,8 @@ use alloc::vec::Vec;
 use super::PAGE;
 use super::codec::{Malformed, Reader, Writer, crc32c, crc32c_without};
 use crate::chunk::Chunk;
-use crate::units::{ChunkId, Uuid};
+use crate::units::{BLOCKS_PER_UNIT, ChunkId, Uuid};
+use crate::volume::block_mask;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"BRpg");
 const HEADER: usize = 32;
@@ -82,6 +83,8 @@ struct Taken {
     cursor: usize,
     /// No page is taken from here any more; it counts for nothing.
     is_shut: bool,
+    /// Blocks of a ring at its head, whose content the log knows.
+    log_blocks: u64,
     /// Pages behind the log.
     pages: u64,
 }
@@ -100,10 +103,10 @@ impl PageSpace {
         for page in (0..log_blocks).chain(pages..bits.len() as u64 * 64) {
             bits[page as usize / 64] |= 1 << (page % 64);
         }
-        self.free += pages - log_blocks.min(pages);
-        self.total += pages - log_blocks.min(pages);
         let pages = pages - log_blocks.min(pages);
-        self.chunks.insert(chunk.id, Taken { bits, cursor: 0, is_shut: false, pages });
+        self.free += pages;
+        self.total += pages;
+        self.chunks.insert(chunk.id, Taken { bits, cursor: 0, is_shut: false, log_blocks, pages });
     }
 
     /// From now on no page is taken from this chunk.
@@ -138,11 +141,12 @@ impl PageSpace {
         self.total
     }
 
-    /// Which of sixteen pages of a chunk are taken, the log's blocks included: one bit each from page `first` on, which
-    /// is a multiple of 16.
+    /// Which of sixteen blocks of a chunk are pages that are taken: one bit each from block `first` on, which is a multiple
+    /// of 16. Blocks of a ring are none, before it is in use, while it is and after.
     pub(crate) fn taken(&self, chunk: ChunkId, first: u64) -> u16 {
-        let word = self.chunks.get(&chunk).and_then(|t| t.bits.get((first / 64) as usize));
-        word.map_or(0, |word| (word >> (first % 64)) as u16)
+        let Some(taken) = self.chunks.get(&chunk) else { return 0 };
+        let bits = taken.bits.get((first / 64) as usize).map_or(0, |word| (word >> (first % 64)) as u16);
+        bits & !block_mask(0, taken.log_blocks.saturating_sub(first).min(BLOCKS_PER_UNIT))
     }
 
     /// Takes a page.
@@ -284,6 +288,18 @@ mod tests {
         assert_eq!(runs(&pages), [(address(ChunkId(1), 48), 112), (address(ChunkId(4), 0), 32)]);
         space.give_back(pages[3]);
         assert!(space.take_at(pages[3]) && !space.take_at(pages[3]) && !space.take_at(address(ChunkId(9), 0)));
+    }
+
+    #[test]
+    fn blocks_of_a_ring_are_no_pages() {
+        let mut space = PageSpace::default();
+        space.add(&system(1, 32), 20);
+        space.add(&system(4, 32), 20);
+        assert!(space.take_at(address(ChunkId(4), 21)));
+        for (chunk, behind) in [(1, 0), (4, 0b10_0000)] {
+            assert_eq!([0, 16, 64].map(|first| space.taken(ChunkId(chunk), first)), [0, behind, 0]);
+        }
+        assert_eq!(space.taken(ChunkId(9), 0), 0);
     }
 
     #[test]

@@ -28,7 +28,6 @@ use crate::meta::journal::Lsn;
 use crate::meta::pages::{Page, PageSpace};
 use crate::meta::superblock::SLOTS;
 use crate::units::{BLOCKS_PER_UNIT, ChunkId, DeviceId, Instant};
-use crate::volume::block_mask;
 
 pub(super) struct Commit {
     superblock: Superblock,
@@ -190,10 +189,7 @@ impl Commit {
 
     /// Pages of sixteen that a checkpoint wrote: one bit each. The ring of the log is none of them.
     pub(super) fn pages_of(&self, chunk: ChunkId, unit: u32) -> u16 {
-        let first = u64::from(unit) * BLOCKS_PER_UNIT;
-        let is_log = self.superblock.system.first().is_some_and(|c| c.id == chunk);
-        let log = if is_log { u64::from(self.superblock.log_blocks).saturating_sub(first) } else { 0 };
-        self.pages.taken(chunk, first) & !block_mask(0, log.min(BLOCKS_PER_UNIT))
+        self.pages.taken(chunk, u64::from(unit) * BLOCKS_PER_UNIT)
     }
 
     /// The chunk with the ring of the log.
