@@ -33,7 +33,7 @@ const DISKS: [(&str, u64); 5] = [("ssd", 64), ("ssd", 80), ("hdd", 128), ("hdd",
 const DATA: u64 = 64 * MIB;
 const METADATA: u64 = 16 * MIB;
 /// In the order of the documentation; every policy answers the same reads.
-const POLICIES: [&str; 10] = [
+const POLICIES: [&str; 11] = [
     "pid",
     "latency",
     "latency-2021",
@@ -44,6 +44,7 @@ const POLICIES: [&str; 10] = [
     "round-robin:262144",
     "queue",
     "zfs",
+    "parity-avoid-slow",
 ];
 
 /// Volumes as exports.

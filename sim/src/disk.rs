@@ -153,6 +153,11 @@ impl Content {
         self.0.extend(blocks.iter().map(|b| Block::Bytes(Box::new(*b))));
     }
 
+    /// Zeros.
+    pub(crate) fn push_zeros(&mut self, len: u64) {
+        self.0.resize(self.0.len() + (len / BLOCK) as usize, ZERO);
+    }
+
     /// Nothing yet.
     pub fn new() -> Content {
         Content(Vec::new())

@@ -117,7 +117,8 @@ impl Engine {
             let barred = self.barred(columns, || self.region_of_piece(&set, volume, at));
             let set = CopySet { tried: barred << BARRED, ..set };
             let buf = range(buf.buf, u64::from(buf.offset) + done, piece.len);
-            if !self.read_copy(id, owner, set, buf) && !self.reconstruct_read(id, owner, set, buf) {
+            let is_made = barred == 0 && self.avoids(&set) && self.reconstruct_read(id, owner, set, buf);
+            if !is_made && !self.read_copy(id, owner, set, buf) && !self.reconstruct_read(id, owner, set, buf) {
                 self.requests[id].error = Some(RequestError::Io);
             }
             done += piece.len;

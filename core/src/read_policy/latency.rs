@@ -64,7 +64,7 @@ pub const PROBE_PRICE_MAX: u64 = 64;
 
 /// By device: what the winners cost since it was last chosen.
 #[derive(Clone, Debug, Default)]
-pub struct Credits(Vec<u64>);
+pub struct Credits(pub(super) Vec<u64>);
 
 /// How long a read admitted now is expected to take on this device; never zero.
 pub fn expected_ns(now: Instant, view: &DeviceView) -> u64 {
@@ -129,7 +129,8 @@ fn stream_limit_ns(run: u64, best_ns: u64) -> u64 {
     if run < RUN_SHORT { best_ns.saturating_mul(SHORT_RUN_FACTOR) } else { best_ns.saturating_add(best_ns / 4) }
 }
 
-fn probe_price_ns(view: &DeviceView, expected_ns: u64, best_ns: u64) -> u64 {
+/// What has to be saved up until an avoided device is read again.
+pub(super) fn probe_price_ns(view: &DeviceView, expected_ns: u64, best_ns: u64) -> u64 {
     let idle = view.in_flight == 0;
     let price_ns = if idle { expected_ns.min(best_ns.saturating_mul(PROBE_PRICE_MAX)) } else { expected_ns };
     price_ns.saturating_mul(PROBE_SHARE)

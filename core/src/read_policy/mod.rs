@@ -20,6 +20,7 @@
 //! | `roundrobin-v3` | the next by device id, on every read | [`rotation`] |
 //! | `round-robin:BYTES` | the next by device id, after so many bytes | [`rotation`] |
 //! | `zfs` | lowest load: commands in flight, and more for a place further away | [`mirror`] |
+//! | `parity-avoid-slow` | as `latency`; a strip with parity whose member is far slower is made from its row | [`avoid_slow`] |
 //!
 //! `latency` and `queue` are braid's own and look at eligible copies only, and so does `zfs`. The others repeat what was published bit for
 //! bit, defects included: they decide over *all* copies, and when their favourite is out, [`tolerate`] takes the first
@@ -36,6 +37,7 @@
 //!
 //! Left to others: finding the candidates (the profile), posting the facts (the queues), reading (the host).
 
+pub mod avoid_slow;
 pub mod latency;
 pub mod mirror;
 pub mod published;
@@ -138,6 +140,8 @@ pub enum Reason {
     LowestLoad,
     /// `zfs`: several have the lowest load, and this one has the region.
     Region,
+    /// `parity-avoid-slow`: made from the rest of its row, since its member is far slower.
+    AvoidSlow,
     /// Another copy failed this read.
     RetryAfterError,
     /// The policy's favourite is out, so the first eligible one.
@@ -146,7 +150,7 @@ pub enum Reason {
 
 impl Reason {
     /// All, in the order of the documentation.
-    pub const ALL: [Reason; 18] = [
+    pub const ALL: [Reason; 19] = [
         Reason::OnlyCopy,
         Reason::SameDevice,
         Reason::Fastest,
@@ -163,6 +167,7 @@ impl Reason {
         Reason::Rotation,
         Reason::LowestLoad,
         Reason::Region,
+        Reason::AvoidSlow,
         Reason::RetryAfterError,
         Reason::FallbackAbsent,
     ];
@@ -186,6 +191,7 @@ impl Reason {
             Reason::Rotation => "rotation",
             Reason::LowestLoad => "lowest-load",
             Reason::Region => "region",
+            Reason::AvoidSlow => "avoid-slow",
             Reason::RetryAfterError => "retry-after-error",
             Reason::FallbackAbsent => "fallback-absent",
         }
@@ -256,7 +262,7 @@ impl Selector {
     ) -> Option<Choice> {
         let tried = candidates.iter().any(|candidate| candidate.verdict == Verdict::AlreadyTried);
         let is_choice = candidates.iter().any(|candidate| candidate.device != candidates[0].device);
-        if !is_choice || tried || self.policy == ReadPolicy::Latency {
+        if !is_choice || tried || self.policy.minds_streams() {
             return self.choose(now, ask, candidates, views);
         }
         let field = Field { candidates, views };
@@ -279,6 +285,23 @@ impl Selector {
     /// published policies cost that way.
     pub fn set_stream_window(&mut self, bytes: u64) {
         self.streams.set_window(bytes);
+    }
+
+    /// Whether a strip with parity is made from the rest of its row rather than read from its own member: where that is far
+    /// slower, under `parity-avoid-slow`. `others` are the members of the rest that can be read; `needed` of them are enough.
+    pub fn avoids(
+        &mut self,
+        now: Instant,
+        own: DeviceId,
+        others: impl Iterator<Item = DeviceId>,
+        needed: usize,
+        views: &[DeviceView],
+    ) -> bool {
+        let is_avoided = self.policy == ReadPolicy::ParityAvoidSlow
+            && avoid_slow::sparing(now, others, needed, views)
+                .is_some_and(|(_, made_ns)| avoid_slow::avoids(now, own, made_ns, views, &mut self.credits));
+        self.counts[Reason::AvoidSlow as usize] += u64::from(is_avoided);
+        is_avoided
     }
 
     /// A read was handed to a device, whatever it was for: `round-robin` counts its bytes while it is in force.
@@ -314,7 +337,7 @@ impl Selector {
         if field.candidates.iter().all(|candidate| candidate.device == field.candidates[0].device) {
             return Some((first, if tried.is_some() { Reason::RetryAfterError } else { Reason::SameDevice }));
         }
-        if let ReadPolicy::Latency | ReadPolicy::Queue | ReadPolicy::Zfs(_) = self.policy {
+        if self.policy.ranks_eligible() {
             let (position, reason) = match self.policy {
                 _ if alone => (first, Reason::OnlyCopy),
                 ReadPolicy::Queue => fewest_in_flight(field)?,
@@ -355,9 +378,11 @@ impl Selector {
             ReadPolicy::RoundRobin { bytes } => {
                 (rotation::nth_by_device(field.candidates, self.bytes.turn_of(n, bytes)), Reason::Rotation)
             }
-            ReadPolicy::Pid | ReadPolicy::Latency | ReadPolicy::Queue | ReadPolicy::Zfs(_) => {
-                (ask.client.index() % n, Reason::Pid)
-            }
+            ReadPolicy::Pid
+            | ReadPolicy::Latency
+            | ReadPolicy::Queue
+            | ReadPolicy::Zfs(_)
+            | ReadPolicy::ParityAvoidSlow => (ask.client.index() % n, Reason::Pid),
         }
     }
 }

@@ -36,11 +36,13 @@ pub enum ReadPolicy {
     Queue,
     /// Lowest load, by these increments.
     Zfs(Increments),
+    /// As `Latency`; what stands on a far slower member of a row with parity is made from the others.
+    ParityAvoidSlow,
 }
 
 impl ReadPolicy {
     /// One of each, in the order they are shown; values at their defaults.
-    pub const ALL: [ReadPolicy; 10] = [
+    pub const ALL: [ReadPolicy; 11] = [
         ReadPolicy::Pid,
         ReadPolicy::Latency,
         ReadPolicy::Latency2021,
@@ -51,6 +53,7 @@ impl ReadPolicy {
         ReadPolicy::RoundRobin { bytes: ROUND_ROBIN_BYTES_DEFAULT },
         ReadPolicy::Queue,
         ReadPolicy::Zfs(Increments::DEFAULT),
+        ReadPolicy::ParityAvoidSlow,
     ];
 
     /// The word, without a value.
@@ -66,6 +69,7 @@ impl ReadPolicy {
             ReadPolicy::RoundRobin { .. } => "round-robin",
             ReadPolicy::Queue => "queue",
             ReadPolicy::Zfs(_) => "zfs",
+            ReadPolicy::ParityAvoidSlow => "parity-avoid-slow",
         }
     }
 
@@ -81,7 +85,7 @@ impl ReadPolicy {
     }
 
     /// All policies, the one in force with its value; the others with the shape of theirs.
-    pub fn choices(current: ReadPolicy) -> [String; 10] {
+    pub fn choices(current: ReadPolicy) -> [String; 11] {
         ReadPolicy::ALL.map(|policy| match policy {
             _ if policy.name() == current.name() => current.value(),
             ReadPolicy::Devid(_) => "devid:N".to_string(),
@@ -103,6 +107,16 @@ impl ReadPolicy {
             ReadPolicy::Devid(device) => Some(device),
             _ => None,
         }
+    }
+
+    /// It looks at eligible copies only, and ranks what remains after a failure.
+    pub(super) fn ranks_eligible(self) -> bool {
+        matches!(self, ReadPolicy::Queue | ReadPolicy::Zfs(_)) || self.minds_streams()
+    }
+
+    /// It keeps a client's run together by itself.
+    pub(super) fn minds_streams(self) -> bool {
+        matches!(self, ReadPolicy::Latency | ReadPolicy::ParityAvoidSlow)
     }
 
     /// Whether it does nothing until some device is flagged `read_preferred`.

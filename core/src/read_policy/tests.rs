@@ -267,10 +267,53 @@ fn row_1_12_show() {
     assert_eq!(show_s0(ReadPolicy::Queue), "pid latency device roundrobin\n");
     assert_eq!(
         ReadPolicy::show(ReadPolicy::default()),
-        "pid [latency] latency-2021 latency-2024 device devid:N roundrobin-v3 round-robin:BYTES queue zfs"
+        "pid [latency] latency-2021 latency-2024 device devid:N roundrobin-v3 round-robin:BYTES queue zfs \
+         parity-avoid-slow"
     );
     assert!(ReadPolicy::show(ReadPolicy::Devid(DeviceId(3))).contains(" [devid:3] "));
     assert!(ReadPolicy::show(ReadPolicy::RoundRobin { bytes: 8192 }).contains(" [round-robin:8192] "));
+}
+
+#[test]
+fn a_strip_is_made_from_its_row_when_its_member_is_far_slower() {
+    // row | ms that device 1 is expected to take, that the others are | how many of them it takes | made
+    type Row<'a> = (&'a str, u64, &'a [u64], usize, bool);
+    let rows: [Row; 7] = [
+        ("all alike", 10, &[10, 10, 10], 3, false),
+        ("slower", 40, &[10, 10, 10], 3, false),
+        ("far slower", 41, &[10, 10, 10], 3, true),
+        ("so is another", 41, &[10, 10, 11], 3, false),
+        ("which can be spared", 41, &[11, 10, 10], 2, true),
+        ("two are slow and one can be spared", 41, &[20, 10, 20], 2, false),
+        ("too few are left", 100, &[1, 1], 3, false),
+    ];
+    for (row, own, others, needed, made) in rows {
+        let mut views = views();
+        for (view, ms) in views[1..].iter_mut().zip([&[own], others].concat()) {
+            view.latency.record(Instant(0), ms * MS, 1);
+        }
+        let others = || (2..2 + others.len() as u32).map(DeviceId);
+        let mut selector = Selector::new(ReadPolicy::ParityAvoidSlow);
+        assert_eq!(selector.avoids(Instant(0), DeviceId(1), others(), needed, &views), made, "{row}");
+        assert_eq!(selector.counts[Reason::AvoidSlow as usize], u64::from(made), "{row}");
+        selector.set(ReadPolicy::Latency);
+        assert!(!selector.avoids(Instant(0), DeviceId(1), others(), needed, &views), "{row}: nobody asked for it");
+    }
+}
+
+/// A 64th of the time goes into looking again; whoever owes an answer is not asked for another one meanwhile.
+#[test]
+fn a_member_that_is_avoided_is_looked_at_again() {
+    let mut views = views();
+    (1..4).for_each(|i| views[i].latency.record(Instant(0), if i == 1 { 100 * MS } else { 10 * MS }, 1));
+    let mut selector = Selector::new(ReadPolicy::ParityAvoidSlow);
+    let mut direct = |now, views: &[DeviceView], reads: u32| {
+        let others = || [DeviceId(2), DeviceId(3)].into_iter();
+        (0..reads).filter(|_| !selector.avoids(now, DeviceId(1), others(), 2, views)).count()
+    };
+    assert_eq!(direct(Instant(0), &views, 6400), 10, "it takes ten times as long");
+    views[1].admitted(Instant(0), 0, BLOCK, true);
+    assert_eq!(direct(Instant(64_000 * MS), &views, 6300), 0, "it owes an answer for a minute");
 }
 
 // ------------------------------------------------------------------------------------------------ what all share

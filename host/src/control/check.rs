@@ -43,6 +43,7 @@ pub const POLICIES: &[&str] = &[
     "round-robin[:BYTES]",
     "queue",
     "zfs[:NAME=N,…]",
+    "parity-avoid-slow",
 ];
 
 /// Chunk types that have a tier.

@@ -94,14 +94,18 @@ impl World {
         request.tag
     }
 
-    /// What of a command has to be there when the pool is opened again.
+    /// What of a command has to be there when the pool is opened again; payload that goes with it is zeros.
     pub(super) fn records_of(&self, dispatch: Dispatch) -> Content {
         let mut content = Content::new();
-        if matches!(dispatch.op, DeviceOp::Write { .. }) {
-            for segment in self.engine().segments(dispatch.id) {
-                if let Segment::Record(bytes) = segment {
-                    content.push_bytes(bytes);
-                }
+        let is_record = |segment: Segment<'_>| matches!(segment, Segment::Record(_));
+        if !matches!(dispatch.op, DeviceOp::Write { .. }) || !self.engine().segments(dispatch.id).any(is_record) {
+            return content;
+        }
+        for segment in self.engine().segments(dispatch.id) {
+            match segment {
+                Segment::Record(bytes) => content.push_bytes(bytes),
+                Segment::Payload(range) => content.push_zeros(range.len.into()),
+                Segment::Gap(_) => unreachable!("writes have no gaps"),
             }
         }
         content
@@ -110,7 +114,7 @@ impl World {
     pub(super) fn complete_bare(&mut self, dispatch: Dispatch, content: &Content, fails: Option<IoError>) {
         let Dispatch { id, device, offset, len, .. } = dispatch;
         if fails.is_none() && !content.is_empty() {
-            assert_eq!(content.len(), len, "records and payload in one command: {dispatch:?}");
+            assert_eq!(content.len(), len, "part of a command: {dispatch:?}");
             self.disks[device.index() - 1].write(offset, content, true, || true);
         }
         let input = match fails {

@@ -116,6 +116,43 @@ fn as_many_members_as_there_is_parity_may_be_away_and_catch_up_when_they_are_bac
     }
 }
 
+/// A member that is not slow cannot be read: then a slow one has to do it.
+#[test]
+fn slow_members_are_read_around_when_that_is_asked_for() {
+    for (profile, checksum) in PARITY.into_iter().flat_map(|profile| [(profile, "none"), (profile, "crc32c")]) {
+        let (mut world, v) = pool(19, 6, profile, checksum);
+        let mut rng = Rng::new(23);
+        stir(&mut world, v, &mut rng, 120);
+        (0..40).for_each(|i| world.run(v, WRITE, i * MIB, MIB).unwrap());
+        world.run_until_quiet();
+        let slow = [2, 5].into_iter().take(profile.facts().parity);
+        for device in slow.clone() {
+            let trouble = Trouble::Slow { since: world.now(), until: u64::MAX, factor: 50 };
+            world.faults.0.push(Fault { device, trouble });
+        }
+        let mut time_of = |world: &mut World, policy: &str| {
+            world.control(Command::Set { name: "read_policy".into(), value: policy.into() }).unwrap();
+            // Until it is known who is slow.
+            (0..100).for_each(|_| world.run(v, Op::Read, rng.below(40 * 256) * 4 * KIB, 4 * KIB).unwrap());
+            let since = world.now();
+            (0..400).for_each(|_| world.run(v, Op::Read, rng.below(40 * 256) * 4 * KIB, 4 * KIB).unwrap());
+            world.now() - since
+        };
+        let (before, after) = (time_of(&mut world, "latency"), time_of(&mut world, "parity-avoid-slow"));
+        assert!(after * 3 < before, "{profile:?} {checksum}: {after} ns, and {before} ns without");
+        let made = |world: &World| world.engine().report().read_reasons.iter().find(|r| r.0 == "avoid-slow").unwrap().1;
+        assert!(made(&world) > 50);
+        let trouble = Trouble::Latent { since: 0, from: 0, to: u64::MAX };
+        world.faults.0.push(Fault { device: 1, trouble });
+        time_of(&mut world, "parity-avoid-slow");
+        world.faults.0.clear();
+        stir(&mut world, v, &mut rng, 60);
+        world.run_until_quiet();
+        check_parity(&world);
+        all_is_well(&mut world);
+    }
+}
+
 /// Of a member that was given up nothing is noted any more: when it is put to use again it is behind in everything.
 #[test]
 fn a_member_that_was_given_up_is_behind_in_everything_when_it_is_back() {

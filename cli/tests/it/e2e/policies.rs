@@ -33,7 +33,8 @@ fn the_published_read_job_reaches_the_devices_that_the_policy_says() {
     sh(&format!("{job} --create_only=1; sync -f {mount}"));
     real.ok("set read_preferred=on tank 2");
     println!("{:<16} {:>7} {:>9} {:>9}", "policy", "reads", "device 1", "device 2");
-    let policies = "pid latency latency-2021 latency-2024 device devid:1 roundrobin-v3 round-robin queue zfs";
+    let policies = "pid latency latency-2021 latency-2024 device devid:1 roundrobin-v3 round-robin queue zfs \
+                    parity-avoid-slow";
     for policy in policies.split(' ') {
         real.ok(&format!("set read_policy={policy} tank"));
         let (logical, before) = reads(&real);

@@ -6,9 +6,12 @@ use alloc::vec::Vec;
 use super::work::{What, Work};
 use super::{ALL, Engine, Lanes, Other, RowId};
 use crate::engine::mend::runs;
+use crate::profile::data_stripes;
 use crate::profile::parity::plan_read;
 use crate::queue::{CopySet, Io, Owner};
-use crate::regions::{ROWS, row_unit};
+use crate::read_policy::ReadPolicy;
+use crate::read_policy::avoid_slow::sparing;
+use crate::regions::{ROWS, of_row, row_unit};
 use crate::request::{DeviceOp, IoError, RequestError};
 use crate::units::{BLOCK, BufRange, ChunkId, DeviceId, STRIP};
 
@@ -58,6 +61,21 @@ impl Engine {
         true
     }
 
+    /// The policy would have it made, although its member can be read.
+    pub(in crate::engine) fn avoids(&mut self, set: &CopySet) -> bool {
+        if self.selector.policy() != ReadPolicy::ParityAvoidSlow {
+            return false;
+        }
+        let Engine { pool, selector, views, now, .. } = self;
+        let Some(chunk) = pool.chunk(set.chunk).filter(|c| c.rows() > 0) else { return false };
+        let (own, row) = (usize::from(set.first), (set.chunk, (set.offset / STRIP) as u32));
+        let counts = |device: &DeviceId| pool.is_online(*device) && !pool.is_stale(*device, of_row(row.0, row.1));
+        let others = chunk.columns.iter().enumerate().filter(|(at, _)| *at != own).map(|(_, column)| column.device);
+        let needed = data_stripes(chunk.profile, chunk.columns.len());
+        let own = chunk.columns[own].device;
+        pool.is_online(own) && selector.avoids(*now, own, others.filter(counts), needed, views)
+    }
+
     /// The same for a unit on its way.
     pub(in crate::engine) fn reconstruct_move(&mut self, id: u32, set: CopySet, buf: BufRange) -> bool {
         let Some(byte) = self.byte_of(&set).filter(|_| set.tried & MADE == 0) else { return false };
@@ -75,10 +93,23 @@ impl Engine {
 
     pub(super) fn begin_reconstruction(&mut self, row: RowId, ask: Reconstruction) {
         let id = self.start_work(row, What::Reconstruction(ask));
+        if matches!(ask.who, Who::Read { .. }) && self.selector.policy() == ReadPolicy::ParityAvoidSlow {
+            self.spare_slowest(id, ask.member);
+        }
         match self.plan_reconstruction(id) {
             true => self.read_work(id),
             false => self.fail_work(id),
         }
+    }
+
+    /// Where more is there than it takes, the slowest is read only if something else fails.
+    fn spare_slowest(&mut self, id: u32, made: u8) {
+        let work = &self.rows.works[id];
+        let others = || work.members.iter().enumerate().filter(|(at, m)| *at != usize::from(made) && m.is_good);
+        let devices = others().map(|(_, m)| m.column.device);
+        let spared = sparing(self.now, devices, work.data, &self.views).and_then(|(device, _)| device);
+        let spared = others().find(|(_, m)| Some(m.column.device) == spared).map(|(at, _)| at);
+        self.rows.works[id].spared = spared;
     }
 
     pub(super) fn plan_reconstruction(&mut self, id: u32) -> bool {
@@ -155,6 +186,8 @@ impl Engine {
                 return self.verify(Io { buf, set, summed: true, ..io });
             }
             (true, false) => {}
+            // The policy had it made, and its own member may still have it.
+            (false, _) if self.read_copy(id, owner, set, buf) => {}
             (false, true) => self.read_by_mend(id, owner, buf),
             (false, false) => self.requests[id].error = Some(RequestError::Io),
         }

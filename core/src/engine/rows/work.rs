@@ -34,6 +34,8 @@ pub(super) struct Work {
     pub(super) plan: Plan,
     /// What is read is believed, whatever checksums say: otherwise nothing could be made of it.
     pub(super) is_trusting: bool,
+    /// A member that is read only if it does not go without.
+    pub(super) spared: Option<usize>,
     /// Comings and goings of members when it began.
     pub(super) roster: u64,
     pub(super) epoch: u64,
@@ -169,6 +171,7 @@ impl Engine {
             members,
             plan: Plan::default(),
             is_trusting: false,
+            spared: None,
             roster,
             epoch,
             memory: 0,
@@ -187,8 +190,11 @@ impl Engine {
         let chunk = self.pool.chunk(work.row.0).expect("a row is in a chunk");
         let counted = if chunk.is_live(work.row.1) { ALL } else { 0 };
         let counted = alloc::vec![counted; work.data];
-        for is_trusting in [work.is_trusting, true] {
-            let good: Vec<Lanes> = work.members.iter().map(|m| m.good(is_trusting)).collect();
+        for (is_trusting, spared) in [(work.is_trusting, work.spared), (work.is_trusting, None), (true, None)] {
+            let mut good: Vec<Lanes> = work.members.iter().map(|m| m.good(is_trusting)).collect();
+            if let Some(spared) = spared {
+                good[spared] = 0;
+            }
             let parity = work.members.len() - work.data;
             if let Some(plan) = ask(&Row { data: work.data, parity, counted: &counted, good: &good }) {
                 let work = &mut self.rows.works[id];
