@@ -47,6 +47,8 @@ pub enum Slip {
     RowNotJournaled,
     /// A group of the stripe journal is written over before a flush covers what it is about.
     RingReusedEarly,
+    /// A group of the stripe journal is written over the one before it.
+    LastGroupOverwritten,
     /// Groups of the stripe journal are not forced.
     JournalNotForced,
     /// What an opening finds on one copy of the stripe journal goes in place while the others lack it.

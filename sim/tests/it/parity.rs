@@ -349,6 +349,49 @@ fn the_journal_never_brings_back_what_was_before_a_member_went() {
     }
 }
 
+/// The journal has 256 blocks, and a group as many as it changes and one. By number: where the first stand, what is written
+/// again at 49, and at last two large ones, of which the second finds room only where the first stands. After so many steps
+/// more comes a cut.
+///
+/// ```text
+///   rows 0 | 49 | 98 | 147    a 196 .. 235, nothing          again from the front: row 0 | a 49 .. 73 | large 73..170, 0..97
+/// ```
+fn cut_beside_large_groups(steps: u64, slip: Option<Slip>) -> Result<(), String> {
+    let set = [("checksum", "none"), ("commit_interval", "60s")];
+    let mut world = World::with_pool(steps, &vec![shape(96); 3], Profile::Raid5, Profile::Single, &set);
+    let v = world.volume("v", 4 * MIB, VolumeClass::Data);
+    world.slip = slip;
+    reopen(&mut world);
+    let row = |row: u64| row * 128 * KIB;
+    let write = |world: &mut World, offset, len| world.run(v, WRITE, offset, len).map_err(|e| format!("{e:?}"));
+    write(&mut world, 0, MIB)?;
+    (1..5).try_for_each(|i| write(&mut world, row(i), 128 * KIB))?;
+    (0..13).try_for_each(|i| write(&mut world, i * 4 * KIB, 4 * KIB))?;
+    write(&mut world, row(5), 128 * KIB)?;
+    (0..8).try_for_each(|i| write(&mut world, i * 4 * KIB, 4 * KIB))?;
+    for i in 1..5 {
+        world.submit(1, v, WRITE, row(i), 128 * KIB, Default::default());
+    }
+    world.drain();
+    for _ in 0..steps {
+        world.step();
+    }
+    world.crash(Crash::Process);
+    world.open()?;
+    world.verify();
+    world.run_until_quiet();
+    world.wrong.first().map_or(Ok(()), |wrong| Err(wrong.to_string()))
+}
+
+#[test]
+fn a_group_that_is_cut_leaves_the_one_before_it_whole() {
+    let cut = |slip| (0..60).map(move |steps| cut_beside_large_groups(steps, slip));
+    assert_eq!(cut(None).find(|run| run.is_err()), None);
+    let caught = cut(Some(Slip::LastGroupOverwritten)).position(|run| run.is_err());
+    println!("after {caught:?} steps");
+    assert!(caught.is_some(), "it goes unnoticed");
+}
+
 /// The same with a mistake: some seed shows it.
 #[test]
 fn an_engine_that_slips_is_caught() {

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! One group is on its way at a time; what comes meanwhile goes together in the next, so that many small changes share one
-//! forced write. Before a row that is in a group that could be read back is filled anew, the journal says that all it has of
+//! forced write. While it is on its way the one before it stays: else a power cut could leave an older one, which the end of the
+//! ring was too short for them to cover, as the last that is whole. Where that cannot be, an empty group goes between them. Before a row that is in a group that could be read back is filled anew, the journal says that all it has of
 //! that row is void: else an opening would bring back what it was before.
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -78,6 +79,12 @@ struct Held {
     flush: u64,
 }
 
+impl Held {
+    fn overlaps(&self, first: u64, blocks: u64) -> bool {
+        self.first < first + blocks && first < self.first + self.blocks
+    }
+}
+
 impl Ring {
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.group.is_none()
@@ -109,10 +116,19 @@ impl Ring {
         self.flushed = self.flushed.max(number);
     }
 
+    /// Where the next group begins, of so many blocks.
+    fn place_for(&self, blocks: u64) -> u64 {
+        if self.head + blocks <= self.blocks { self.head } else { 0 }
+    }
+
+    /// A group at this place would be written over the one before it.
+    fn is_over_last(&self, first: u64, blocks: u64) -> bool {
+        self.held.back().is_some_and(|last| last.overlaps(first, blocks))
+    }
+
     /// Groups that count no more once one is written here: those that stand there, and all that are older.
     fn in_the_way(&self, first: u64, blocks: u64) -> impl Iterator<Item = &Held> {
-        let is_there = |h: &&Held| h.first < first + blocks && first < h.first + h.blocks;
-        let last = self.held.iter().filter(is_there).map(|h| h.seq).max();
+        let last = self.held.iter().filter(|held| held.overlaps(first, blocks)).map(|h| h.seq).max();
         self.held.iter().take_while(move |h| last.is_some_and(|last| h.seq <= last))
     }
 }
@@ -139,9 +155,12 @@ impl Engine {
         if self.rows.ring.moved.is_some_and(|lsn| lsn >= self.journal.stable()) {
             return self.ask_for_flush();
         }
-        let (works, blocks) = self.next_works();
+        let (mut works, mut blocks) = self.next_works();
         let ring = &self.rows.ring;
-        let first = if ring.head + blocks <= ring.blocks { ring.head } else { 0 };
+        let mut first = ring.place_for(blocks);
+        if ring.is_over_last(first, blocks) && !self.slips(Slip::LastGroupOverwritten) {
+            (works, blocks, first) = (Vec::new(), 1, ring.place_for(1));
+        }
         if ring.in_the_way(first, blocks).any(|held| held.left > 0) {
             return false;
         }
@@ -227,6 +246,7 @@ impl Engine {
         for (tag, data) in questions {
             self.outputs.push_back(Output::Digest { tag, data });
         }
+        self.group_digested();
     }
 
     /// The checksum of an entry's blocks.
@@ -234,6 +254,12 @@ impl Engine {
         let group = self.rows.ring.group.as_mut().expect("a group asked for it");
         group.entries[tag as usize].crc = crc;
         group.pending -= 1;
+        self.group_digested();
+    }
+
+    /// All checksums are known, or not yet.
+    fn group_digested(&mut self) {
+        let group = self.rows.ring.group.as_ref().expect("just begun");
         if group.pending == 0 {
             let (start, end) = (group.first * BLOCK, (group.first + group.blocks) * BLOCK);
             if self.locks.acquire(SUMS_VOLUME, start, end, TOKEN) {
@@ -360,7 +386,9 @@ impl Engine {
                 false => ring.rows.insert(row, seq),
             };
         }
-        ring.held.push_back(Held { seq, first, blocks, rows, left: works.len() as u32, flush: u64::MAX });
+        // One that is empty waits for no flush.
+        let flush = if works.is_empty() { 0 } else { u64::MAX };
+        ring.held.push_back(Held { seq, first, blocks, rows, left: works.len() as u32, flush });
         (ring.seq, ring.head) = (seq + 1, first + blocks);
         works.iter().for_each(|&id| self.rows.works[id].group = Some(seq));
     }
