@@ -32,6 +32,11 @@ impl World {
         !self.spoilt.is_empty()
     }
 
+    /// Blocks of devices that were spoilt so far.
+    pub fn spoilt_blocks(&self) -> usize {
+        self.spoilt.len()
+    }
+
     /// Before a read: since some place was spoilt, content may have moved there.
     pub(super) fn note_spoilt_read(&mut self, device: DeviceId, offset: u64, len: u64) {
         let read = (device.0, offset / BLOCK)..(device.0, (offset + len).div_ceil(BLOCK));
