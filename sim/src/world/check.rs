@@ -142,7 +142,7 @@ impl World {
         let len = u64::from(range.len);
         let is_there = self.is_within(device, at, len, false)
             || self.is_held(device, at, len, is_write)
-            || !is_write && self.is_within(device, at, len, true);
+            || !is_write && (self.is_within(device, at, len, true) || self.is_left(device, at, len));
         hold!(Place, at >= RESERVED && is_there, "payload at {at} of device {device}");
     }
 
