@@ -142,13 +142,12 @@ impl Engine {
     pub(in crate::engine) fn device_flushed(&mut self, io: &Io, result: Result<(), IoError>) {
         let covered = io.offset;
         let mut lost = false;
-        match result {
-            Ok(()) => {
-                let device = self.pool.device_mut(io.device).expect("I/Os go to members");
-                device.flushed = device.flushed.max(covered);
-            }
+        match (self.pool.device_mut(io.device), result) {
+            // It has left meanwhile, and nothing of it counts any more.
+            (None, _) => {}
+            (Some(device), Ok(())) => device.flushed = device.flushed.max(covered),
             // It may have lost anything since the last flush: what others hold as well is caught up.
-            Err(error) if error != IoError::Gone => {
+            (_, Err(error)) if error != IoError::Gone => {
                 lost = !self.lose_unflushed(io.device, error);
                 if !lost {
                     self.lacks_records(io.device, error);
@@ -156,7 +155,7 @@ impl Engine {
                 }
             }
             // It went, and what it had is noted, unless something is nowhere else.
-            Err(_) => lost = self.pool.device(io.device).is_some_and(Device::is_dirty) && !self.spares(io.device),
+            (_, Err(_)) => lost = self.pool.device(io.device).is_some_and(Device::is_dirty) && !self.spares(io.device),
         }
         if io.owner == Owner::Flush {
             self.commit.round_failed |= lost;
