@@ -14,7 +14,7 @@ pub const PIECE_MAX: u64 = MIB;
 pub const PART_MAX: u64 = 128 * KIB;
 /// Units that a round gathers at most, and one chunk more: 64 GiB of content, 8 bytes each.
 pub const ROUND_MAX: u64 = 1 << 20;
-/// Pieces under way a lane: enough that its device has the next one when one is done.
+/// Pieces under way a lane, times the strips that each is spread over: enough that a device has the next one when one is done.
 pub const WINDOW: usize = 4;
 /// Memory of pieces under way. With many lanes pieces get shorter; neighbours join again in the queue.
 pub const MEMORY: u64 = 16 * MIB;

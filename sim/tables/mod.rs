@@ -8,9 +8,11 @@
 //! | `ssd_metadata/upgrade.rs` | how long a package upgrade takes with metadata on the SSD, 2020 |
 //! | `dm_stripe.rs` | map calls of a striped device before and after requests could grow over pages, 2011 |
 //! | `zfs_scrub.rs` | random reads beside a scrub before and after OpenZFS held its background work back, 2020 |
+//! | `parity.rs` | a mixed raid6, whole and without members: braid's own numbers |
 //! | `rbd_merge/` | sequential reads of an RBD image under a budget, a scheduler, or in batches, 2019; a measured Ceph |
 
 mod dm_stripe;
+mod parity;
 mod rbd_merge;
 mod read_policy;
 mod read_policy_hw;
@@ -29,6 +31,7 @@ pub const ALL: &[Table] = &[
     zfs_scrub::TABLE,
     dm_stripe::TABLE,
     rbd_merge::TABLE,
+    parity::TABLE,
 ];
 
 /// Those that take longer than a test of all may: `braid lab check --twice` runs them as well.

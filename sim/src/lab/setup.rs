@@ -89,6 +89,8 @@ pub struct Setup {
     pub intent: bool,
     /// A scrub runs meanwhile.
     pub scrub: bool,
+    /// Members that are gone when the jobs begin, by id.
+    pub lost: Vec<u32>,
     /// Longest run, in virtual ns.
     pub limit_ns: u64,
     /// Most answers of a run.
@@ -114,6 +116,7 @@ impl Setup {
             counted_from: 0,
             intent: false,
             scrub: false,
+            lost: Vec::new(),
             limit_ns: LIMIT_NS,
             limit_ios: u64::MAX,
         }
@@ -155,6 +158,9 @@ impl Setup {
         world.engine.as_mut().expect("it is open").set_intent(self.intent);
         if let Some(bytes) = self.stream_window {
             world.engine.as_mut().expect("it is open").set_stream_window(bytes);
+        }
+        for &id in &self.lost {
+            world.control(Command::OfflineDevice { device: DeviceId(id) }).map_err(told)?;
         }
         world.run_until_quiet();
         world.instant = false;

@@ -7,10 +7,11 @@ use crate::engine::mend::runs;
 use crate::engine::scrub::Turn;
 use crate::profile::parity::plan_read;
 use crate::request::{DeviceOp, Event, IoError, Output};
-use crate::units::{BLOCK, ChunkId};
+use crate::scrub::MEMORY;
+use crate::units::{BLOCK, ChunkId, STRIP};
 
-/// Rows under way at once.
-const ACTIVE_MAX: u32 = 4;
+/// Rows under way at least, whatever memory they take.
+const ACTIVE_MIN: u32 = 4;
 /// Rows that one turn passes over.
 const TURN: u32 = 4096;
 
@@ -19,6 +20,8 @@ const TURN: u32 = 4096;
 pub(super) struct Checks {
     next: Option<RowId>,
     active: u32,
+    /// Rows under way at most.
+    active_max: u32,
 }
 
 impl Engine {
@@ -29,7 +32,7 @@ impl Engine {
 
     /// Goes on with rows; None when there is none left.
     pub(in crate::engine) fn scrub_rows(&mut self) -> Option<Turn> {
-        if self.rows.checks.active >= ACTIVE_MAX {
+        if self.rows.checks.active > 0 && self.rows.checks.active >= self.rows.checks.active_max {
             return Some(Turn::Nothing);
         }
         let (first, mut at) = self.rows.checks.next.unwrap_or_default();
@@ -43,6 +46,8 @@ impl Engine {
             at = if chunk.id == first { at } else { 0 };
             let left = chunk.rows().saturating_sub(at).min(TURN - spent);
             if let Some(row) = (at..at + left).find(|&row| chunk.is_live(row)) {
+                let strips = chunk.columns.len() + chunk.profile.facts().parity;
+                self.rows.checks.active_max = ACTIVE_MIN.max((MEMORY / (strips as u64 * STRIP)) as u32);
                 found = Some((chunk.id, row));
                 break;
             }

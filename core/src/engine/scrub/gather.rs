@@ -9,6 +9,7 @@ use crate::ChunkType;
 use crate::chunk::Column;
 use crate::engine::owners::Walk;
 use crate::engine::rows::is_journal;
+use crate::profile::data_stripes;
 use crate::scrub::{MEMORY, PIECE_MAX, Place, ROUND_MAX, WINDOW};
 use crate::units::{ChunkId, DeviceId, UNIT, round_down};
 use crate::volume::INTERNAL;
@@ -28,7 +29,14 @@ impl Engine {
         let mut left: BTreeMap<DeviceId, Vec<(u64, ChunkId, u32)>> = BTreeMap::new();
         let mut copies = 1;
         for chunk in self.pool.chunks().filter(|c| c.id.0 < scrub.end && !c.closing) {
-            let Some(&Column { device: lead, offset: start }) = chunk.columns.first() else { continue };
+            // What is spread over many members is one lane, whichever of them comes first in a chunk: lanes side by side would
+            // have each of them seek.
+            let is_spread = data_stripes(chunk.profile, chunk.columns.len()) > 1;
+            let lead = match is_spread {
+                true => chunk.columns.iter().min_by_key(|column| column.device),
+                false => chunk.columns.first(),
+            };
+            let Some(&Column { device: lead, offset: start }) = lead else { continue };
             let units = (chunk.length / UNIT) as u32;
             if scrub.places.get(&lead).is_none_or(|&place| place < Place { start, unit: units }) {
                 left.entry(lead).or_default().push((start, chunk.id, units));
@@ -41,7 +49,14 @@ impl Engine {
         // Ids are in order of allocation, which is that of places only until the first chunk comes back.
         left.values_mut().for_each(|chunks| chunks.sort_unstable());
         let mut left: BTreeMap<DeviceId, VecDeque<_>> = left.into_iter().map(|(id, list)| (id, list.into())).collect();
-        let new = |&device: &DeviceId| Lane { device, tables: VecDeque::new(), at: 0, out: VecDeque::new(), end: None };
+        let new = |&device: &DeviceId| Lane {
+            device,
+            tables: VecDeque::new(),
+            at: 0,
+            out: VecDeque::new(),
+            window: WINDOW,
+            end: None,
+        };
         let mut lanes: Vec<Lane> = left.keys().map(new).collect();
         let mut seats = BTreeMap::new();
         let (mut room, mut maps) = (ROUND_MAX, false);
@@ -54,7 +69,11 @@ impl Engine {
                 }
                 room = room.saturating_sub(u64::from(units));
                 seats.insert(chunk, (i, lane.tables.len()));
-                let is_system = self.pool.chunk(chunk).is_none_or(|c| c.kind == ChunkType::System);
+                let c = self.pool.chunk(chunk);
+                let is_system = c.is_none_or(|c| c.kind == ChunkType::System);
+                // A piece of a chunk with strips is spread over all of them.
+                let strips = c.map_or(1, |c| data_stripes(c.profile, c.columns.len()));
+                lane.window = lane.window.max(WINDOW * strips.max(1));
                 maps |= !is_system;
                 let owners = if is_system { Vec::new() } else { vec![Home::default(); units as usize] };
                 lane.tables.push_back(Table { chunk, start, units, owners });

@@ -8,7 +8,7 @@ use crate::engine::sums::Part;
 use crate::profile::slice;
 use crate::queue::{Io, Owner};
 use crate::request::{DeviceOp, IoError, Output};
-use crate::scrub::{PART_MAX, Place, WINDOW};
+use crate::scrub::{PART_MAX, Place};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, ChunkId, DeviceId, UNIT};
 use crate::volume::INTERNAL;
 
@@ -30,7 +30,10 @@ impl Engine {
                     is_full = true;
                     break;
                 }
-                if round.lanes[lane].out.len() < WINDOW && !round.lanes[lane].tables.is_empty() && spent < TURN {
+                if round.lanes[lane].out.len() < round.lanes[lane].window
+                    && !round.lanes[lane].tables.is_empty()
+                    && spent < TURN
+                {
                     is_full = false;
                     if let Some(piece) = self.next_piece(lane, &mut spent) {
                         self.begin_piece(piece);

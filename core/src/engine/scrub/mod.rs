@@ -12,7 +12,7 @@
 //! volumes, disks are read in order of place. The first look takes no lock, so it may see a write on one copy and not
 //! yet on the other; the second look sees none.
 //!
-//! A *lane* is the chunks that begin on one device, in order of their place on it. Other copies of them are read in the
+//! A *lane* is the chunks that begin on one device (those with strips: the ones whose lowest it is), in order of their place on it. Other copies of them are read in the
 //! same turn, wherever they are: where the allocator placed both in one order, as it does in a pool that grows, they come
 //! in order too. Lanes go forward side by side, so that every device has something to do; each has its [`Place`], and
 //! places are what a restart needs.
@@ -86,8 +86,9 @@ struct Lane {
     tables: VecDeque<Table>,
     /// Next unit of the first table.
     at: u32,
-    /// Pieces under way, in order.
+    /// Pieces under way, in order, and how many of them there are at most.
     out: VecDeque<u32>,
+    window: usize,
     /// End of the table that was worked off last.
     end: Option<Place>,
 }

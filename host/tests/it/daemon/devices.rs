@@ -90,7 +90,10 @@ fn properties_of_pools_devices_and_volumes() {
     assert!(!world.set(set(pool(), &[("read_policy", "devid:2")])).unwrap().changed, "it holds already");
     let policy = get(pool(), "read_policy");
     assert_eq!((policy.value.as_str(), policy.source), ("devid:2", Source::Pool));
-    assert!(policy.choices.contains(&"devid:2".into()) && policy.choices.len() == 10);
+    assert!(
+        policy.choices.contains(&"devid:2".into())
+            && policy.choices.len() == braid_core::read_policy::ReadPolicy::ALL.len()
+    );
     assert_eq!(get(pool(), "mode").value, "tiers");
     let adjusted = world.set(set(pool(), &[("read_policy", "round-robin:5000")])).unwrap();
     assert!(adjusted.notes[0].contains("rounded up to 8192"), "{:?}", adjusted.notes);
