@@ -20,6 +20,10 @@ impl Engine {
     /// noted, so it is behind in everything.
     pub(super) fn online_device(&mut self, id: DeviceId) -> Outcome {
         let state = self.member(id)?;
+        if state == DeviceState::Suspect {
+            self.try_again(id);
+            return Ok((Done::Changed, Due::Now));
+        }
         if state.is_used() {
             return Ok((Done::Unchanged, Due::Now));
         }

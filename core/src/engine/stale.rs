@@ -226,6 +226,14 @@ impl Engine {
         }
     }
 
+    /// Somebody says that a member is well again: what failed is tried once more, however often it failed.
+    pub(super) fn try_again(&mut self, device: DeviceId) {
+        if let Some(member) = self.pool.device_mut(device) {
+            member.faults = 0;
+        }
+        self.stale.retry_at = Some(self.now);
+    }
+
     /// A member came: what is under way for others it needs from the beginning.
     pub(super) fn begin_again(&mut self) {
         self.stale.left.fill();

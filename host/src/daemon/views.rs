@@ -218,7 +218,8 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
                 let left = d.stale.regions * (REGION >> 20);
                 let message =
                     format!("device {id} ({path}) missed something and is to be brought up to date: {left} MiB");
-                add("device.suspect", message, None);
+                let action = format!("after many errors that begins only when told: braid online {} {id}", report.name);
+                add("device.suspect", message, Some(&action));
             }
             DeviceState::Rebuilding if d.stale.regions > 0 => {
                 let message = format!(

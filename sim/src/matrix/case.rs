@@ -22,12 +22,14 @@ pub enum Kind {
     Torn,
     /// It goes with its write cache, and comes back a moment later with what it had.
     StaleReturn,
+    /// All writes fail until it is given up; then it is well again, and put to use.
+    GivenUp,
 }
 
 impl Kind {
     /// All.
-    pub const ALL: [Kind; 6] =
-        [Kind::Missing, Kind::ReadError, Kind::WriteError, Kind::BitFlip, Kind::Torn, Kind::StaleReturn];
+    pub const ALL: [Kind; 7] =
+        [Kind::Missing, Kind::ReadError, Kind::WriteError, Kind::BitFlip, Kind::Torn, Kind::StaleReturn, Kind::GivenUp];
 
     fn name(self) -> &'static str {
         match self {
@@ -37,6 +39,7 @@ impl Kind {
             Kind::BitFlip => "bit-flip",
             Kind::Torn => "torn",
             Kind::StaleReturn => "stale-return",
+            Kind::GivenUp => "given-up",
         }
     }
 
@@ -112,7 +115,9 @@ pub fn cases(profile: Profile, faults: Faults) -> Vec<Case> {
                     (0, 2) => (a.kind, a.device) != (b.kind, b.device),
                     _ => false,
                 };
-                all.extend(pairs.filter(|&(a, b)| is_meant(a, b)).map(|(a, b)| case(vec![a, b])));
+                let is_seen =
+                    |a: Hit, b: Hit| profile.facts().parity == 0 || ![a.kind, b.kind].contains(&Kind::GivenUp);
+                all.extend(pairs.filter(|&(a, b)| is_meant(a, b) && is_seen(a, b)).map(|(a, b)| case(vec![a, b])));
             }
         }
     }

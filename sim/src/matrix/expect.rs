@@ -88,7 +88,7 @@ impl Expectation {
             let stays = |hit: &Hit| match hit.kind {
                 Kind::Missing => true,
                 Kind::ReadError | Kind::BitFlip => !is_rewritten,
-                Kind::WriteError | Kind::Torn | Kind::StaleReturn => false,
+                Kind::WriteError | Kind::Torn | Kind::StaleReturn | Kind::GivenUp => false,
             };
             let is_gone =
                 |i: usize| is_behind(i) || case.hits.iter().any(|h| h.moment == 0 && stays(h) && strikes(h, i));

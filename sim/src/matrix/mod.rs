@@ -19,7 +19,7 @@
 //! healed, may be either. Nothing is ever wrong, and nothing is waited for without end.
 //!
 //! What this does not see: faults of the pool's own records block by block ([crash points](crate::crash) tear them), three
-//! faults, faults between the moments (the [swarm](crate::swarm) draws them).
+//! faults, a member of raid5 or raid6 that was given up beside another fault, faults between the moments (the [swarm](crate::swarm) draws them).
 
 mod case;
 mod expect;
@@ -28,10 +28,11 @@ mod phase;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use braid_core::control::{Command, VolumeClass};
+use braid_core::device::Device;
 use braid_core::request::{Event, Op, RequestError};
 use braid_core::scrub::State;
 use braid_core::units::{BLOCK, DeviceId, MIB, UNIT, VolumeId};
-use braid_core::{Profile, Slip};
+use braid_core::{DeviceState, Profile, Slip};
 
 pub use case::{Case, Faults, Hit, Kind, MOMENTS, cases, profiles};
 pub use phase::Phase;
@@ -147,12 +148,20 @@ impl<'a> Run<'a> {
             Some(why) => Err(Checker::Tolerance.says(format_args!("the {} was refused: {why:?}", phase.name()))),
             // Without a copy to rebuild from the member stays behind, and nobody waits.
             None if phase.goes_on(&self.world)
+                && !self.is_stopped_short()
                 && (self.expected.is_within || phase != Phase::Rebuild && !self.world.engine().is_suspended()) =>
             {
                 Err(Checker::Drain.says(format_args!("all is quiet, and the {} is not over", phase.name())))
             }
             None => Ok(()),
         }
+    }
+
+    /// A member fails on and is needed: nothing is tried again until somebody says so.
+    fn is_stopped_short(&self) -> bool {
+        let pool = self.world.engine().pool();
+        let is_suspect = |device| pool.device(device).is_some_and(|d| d.state == DeviceState::Suspect);
+        self.case.hits.iter().any(|hit| hit.kind == Kind::GivenUp && is_suspect(DeviceId(hit.device)))
     }
 
     fn strike(&mut self, Hit { kind, device, .. }: Hit) {
@@ -163,6 +172,7 @@ impl<'a> Run<'a> {
             Kind::StaleReturn => add(Trouble::Pulled { since: now, until: now + AWAY_NS }),
             Kind::Torn => add(Trouble::Torn { percent: 100, left: FAILURES }),
             Kind::WriteError => add(Trouble::writes_fail(0..u64::MAX, FAILURES)),
+            Kind::GivenUp => add(Trouble::writes_fail(0..u64::MAX, u64::MAX)),
             Kind::ReadError | Kind::BitFlip => {
                 for &at in &self.expected.targets[&device] {
                     let places = self.world.places(self.volume, at);
@@ -183,11 +193,22 @@ impl<'a> Run<'a> {
     /// One event, and what the host does when a member is there again; false when nothing happens any more.
     fn step(&mut self) -> Result<bool, String> {
         let moved = self.world.step();
-        let back = self.case.hits.iter().filter(|hit| hit.kind == Kind::StaleReturn).map(|hit| DeviceId(hit.device));
-        for device in back.collect::<Vec<_>>() {
-            let is_member = self.world.engine().pool().device(device).is_some();
-            if is_member && !self.world.engine().is_suspended() && self.world.comes_back(device) {
-                self.world.command(Command::OnlineDevice { device });
+        for &Hit { kind, device, .. } in &self.case.hits {
+            let id = DeviceId(device);
+            let engine = self.world.engine();
+            let Some(member) = engine.pool().device(id).filter(|_| !engine.is_suspended()) else { continue };
+            let is_given_up = member.state == DeviceState::Failed;
+            if is_given_up {
+                let fails = |fault: &Fault| matches!(fault.trouble, Trouble::Error { .. });
+                self.world.faults.0.retain(|fault| fault.device != device || !fails(fault));
+            }
+            let is_back = match kind {
+                Kind::StaleReturn => self.world.comes_back(id),
+                Kind::GivenUp => is_given_up,
+                _ => false,
+            };
+            if is_back {
+                self.world.command(Command::OnlineDevice { device: id });
                 self.world.drain();
             }
         }
@@ -255,7 +276,9 @@ impl<'a> Run<'a> {
         self.go_until_quiet()?;
         self.world.mend();
         let pool = self.world.engine().pool();
-        let away: Vec<DeviceId> = pool.devices().filter(|d| !d.state.is_used()).map(|d| d.id).collect();
+        // Who failed too often and is needed all the same is asked again when an operator says so.
+        let is_away = |d: &&Device| !d.state.is_used() || d.state == DeviceState::Suspect;
+        let away: Vec<DeviceId> = pool.devices().filter(is_away).map(|d| d.id).collect();
         for device in away {
             self.control(Command::OnlineDevice { device })?;
         }
