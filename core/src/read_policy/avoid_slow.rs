@@ -23,9 +23,9 @@ use crate::units::{DeviceId, Instant};
 /// How many times longer than from the others.
 pub const FAR_SLOWER: u64 = 4;
 
-/// The one of `others` that can be spared when only `needed` of them are, and how long the rest is expected to take: `None`
-/// with too few of them.
-pub fn sparing(
+/// The slowest of `others`, where more are there than the `needed`, and how long those that are read are expected to take; `None`
+/// with too few.
+pub fn without_slowest(
     now: Instant,
     others: impl Iterator<Item = DeviceId>,
     needed: usize,

@@ -298,7 +298,7 @@ impl Selector {
         views: &[DeviceView],
     ) -> bool {
         let is_avoided = self.policy == ReadPolicy::ParityAvoidSlow
-            && avoid_slow::sparing(now, others, needed, views)
+            && avoid_slow::without_slowest(now, others, needed, views)
                 .is_some_and(|(_, made_ns)| avoid_slow::avoids(now, own, made_ns, views, &mut self.credits));
         self.counts[Reason::AvoidSlow as usize] += u64::from(is_avoided);
         is_avoided

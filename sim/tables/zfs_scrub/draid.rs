@@ -8,9 +8,8 @@
 
 use braid_core::Profile;
 
-use super::{AFTER, BEFORE, Mode, Pool, RAMP_NS, SECOND, VOLUME, groups, reader, reads, scrub_mib_per_s};
-use crate::device::Model;
-use crate::lab::{self, Direction, Job, Member, Outcome, Setup};
+use super::{AFTER, BEFORE, Mode, Pool, SECOND, reads, scenario, scrub_mib_per_s};
+use crate::lab::{Direction, Outcome};
 use crate::table::{Lab, Row, Sheet, Within};
 
 const MODES: [(&str, Mode); 3] = [("before", BEFORE), ("after", AFTER), ("braid", Mode::Braid)];
@@ -20,7 +19,14 @@ const COUNTED_NS: u64 = 30 * SECOND;
 const TOLERANCE: f64 = 0.25;
 
 pub(super) fn judge(sheet: &mut Sheet, lab: &Lab, disk: &Pool, seed: u64) {
-    let outcomes = lab.each(&MODES, |&(_, mode)| scenario(disk, mode, seed));
+    let pool = Pool {
+        name: "raid6",
+        members: DISKS,
+        profiles: (Profile::Raid6, Profile::Raid1c3),
+        counted_ns: COUNTED_NS,
+        ..*disk
+    };
+    let outcomes = lab.each(&MODES, |&(_, mode)| scenario(&pool, mode, seed));
     for ((name, _), outcome) in MODES.iter().zip(&outcomes) {
         sheet.traced(outcome.hash);
         let what = |what: &str| format!("raid6 of {DISKS} disks, {name}: {what}");
@@ -50,21 +56,6 @@ pub(super) fn judge(sheet: &mut Sheet, lab: &Lab, disk: &Pool, seed: u64) {
         mean_ms(braid) <= mean_ms(after) && longest_ms(braid) <= longest_ms(after),
         format!("{:.1} and {:.1} ms, {} and {}", mean_ms(braid), mean_ms(after), shown(braid), shown(after)),
     );
-}
-
-fn scenario(disk: &Pool, mode: Mode, seed: u64) -> Outcome {
-    let model = Model::shipped(disk.model).expect("it comes with the crate");
-    let member = |i| Member::new(&format!("{}{i}", disk.class), disk.size, disk.class, model.clone());
-    let mut setup = Setup::new((0..DISKS).map(member).collect(), Profile::Raid6, Profile::Raid1c3, VOLUME);
-    setup.scrub = true;
-    if let Mode::Published(scheduler) = mode {
-        setup.settings = vec![("scheduler".into(), scheduler.into()), ("read_policy".into(), "zfs".into())];
-    }
-    let mut jobs = vec![Job { runtime_ns: Some(COUNTED_NS), ramp_ns: RAMP_NS, ..reader(disk, mode) }];
-    if matches!(mode, Mode::Published(_)) {
-        jobs.push(groups(&jobs[0]));
-    }
-    lab::run(&setup, &jobs, seed).unwrap_or_else(|why| panic!("raid6, {mode:?}: {why}"))
 }
 
 fn mean_ms(outcome: &Outcome) -> f64 {

@@ -56,6 +56,8 @@ struct Pool {
     class: &'static str,
     size: u64,
     members: usize,
+    /// Of data and metadata.
+    profiles: (Profile, Profile),
     /// Of the histograms.
     unit: &'static str,
     unit_ns: u64,
@@ -72,6 +74,7 @@ const POOLS: [Pool; 3] = [
         class: "hdd",
         size: 2_000_398_934_016,
         members: 8,
+        profiles: (Profile::Raid1, Profile::Raid1),
         unit: "ms",
         unit_ns: 1_000_000,
         counted_ns: 60 * SECOND,
@@ -84,6 +87,7 @@ const POOLS: [Pool; 3] = [
         class: "hdd",
         size: 14_000_519_643_136,
         members: 1,
+        profiles: (Profile::Single, Profile::Dup),
         unit: "ms",
         unit_ns: 1_000_000,
         counted_ns: 60 * SECOND,
@@ -96,6 +100,7 @@ const POOLS: [Pool; 3] = [
         class: "ssd",
         size: 3_840_755_982_336,
         members: 1,
+        profiles: (Profile::Single, Profile::Dup),
         unit: "us",
         unit_ns: 1_000,
         counted_ns: 5 * SECOND,
@@ -153,8 +158,7 @@ fn scenario(pool: &Pool, mode: Mode, seed: u64) -> Outcome {
     let model = Model::shipped(pool.model).expect("it comes with the crate");
     let member = |i| Member::new(&format!("{}{i}", pool.class), pool.size, pool.class, model.clone());
     let members: Vec<Member> = (0..pool.members).map(member).collect();
-    let (data, metadata) =
-        if pool.members == 1 { (Profile::Single, Profile::Dup) } else { (Profile::Raid1, Profile::Raid1) };
+    let (data, metadata) = pool.profiles;
     let mut setup = Setup::new(members, data, metadata, VOLUME);
     setup.scrub = mode != Mode::NoScrub;
     if let Mode::Published(scheduler) | Mode::Idle(scheduler) = mode {

@@ -20,7 +20,7 @@ const TURN: u32 = 4096;
 pub(super) struct Checks {
     next: Option<RowId>,
     active: u32,
-    /// Rows under way at most.
+    /// As many as the memory of a scrub has room for, where it is now.
     active_max: u32,
 }
 
@@ -32,7 +32,7 @@ impl Engine {
 
     /// Goes on with rows; None when there is none left.
     pub(in crate::engine) fn scrub_rows(&mut self) -> Option<Turn> {
-        if self.rows.checks.active > 0 && self.rows.checks.active >= self.rows.checks.active_max {
+        if self.rows.checks.active >= self.rows.checks.active_max.max(ACTIVE_MIN) {
             return Some(Turn::Nothing);
         }
         let (first, mut at) = self.rows.checks.next.unwrap_or_default();
@@ -47,7 +47,7 @@ impl Engine {
             let left = chunk.rows().saturating_sub(at).min(TURN - spent);
             if let Some(row) = (at..at + left).find(|&row| chunk.is_live(row)) {
                 let strips = chunk.columns.len() + chunk.profile.facts().parity;
-                self.rows.checks.active_max = ACTIVE_MIN.max((MEMORY / (strips as u64 * STRIP)) as u32);
+                self.rows.checks.active_max = (MEMORY / (strips as u64 * STRIP)) as u32;
                 found = Some((chunk.id, row));
                 break;
             }

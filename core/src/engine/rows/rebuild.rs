@@ -10,7 +10,7 @@ use crate::profile::data_stripes;
 use crate::profile::parity::plan_read;
 use crate::queue::{CopySet, Io, Owner};
 use crate::read_policy::ReadPolicy;
-use crate::read_policy::avoid_slow::sparing;
+use crate::read_policy::avoid_slow::without_slowest;
 use crate::regions::{ROWS, of_row, row_unit};
 use crate::request::{DeviceOp, IoError, RequestError};
 use crate::units::{BLOCK, BufRange, ChunkId, DeviceId, STRIP};
@@ -94,7 +94,7 @@ impl Engine {
     pub(super) fn begin_reconstruction(&mut self, row: RowId, ask: Reconstruction) {
         let id = self.start_work(row, What::Reconstruction(ask));
         if matches!(ask.who, Who::Read { .. }) && self.selector.policy() == ReadPolicy::ParityAvoidSlow {
-            self.spare_slowest(id, ask.member);
+            self.avoid_slowest(id, ask.member);
         }
         match self.plan_reconstruction(id) {
             true => self.read_work(id),
@@ -103,13 +103,13 @@ impl Engine {
     }
 
     /// Where more is there than it takes, the slowest is read only if something else fails.
-    fn spare_slowest(&mut self, id: u32, made: u8) {
+    fn avoid_slowest(&mut self, id: u32, made: u8) {
         let work = &self.rows.works[id];
         let others = || work.members.iter().enumerate().filter(|(at, m)| *at != usize::from(made) && m.is_good);
         let devices = others().map(|(_, m)| m.column.device);
-        let spared = sparing(self.now, devices, work.data, &self.views).and_then(|(device, _)| device);
-        let spared = others().find(|(_, m)| Some(m.column.device) == spared).map(|(at, _)| at);
-        self.rows.works[id].spared = spared;
+        let avoided = without_slowest(self.now, devices, work.data, &self.views).and_then(|(device, _)| device);
+        let avoided = others().find(|(_, m)| Some(m.column.device) == avoided).map(|(at, _)| at);
+        self.rows.works[id].avoided = avoided;
     }
 
     pub(super) fn plan_reconstruction(&mut self, id: u32) -> bool {

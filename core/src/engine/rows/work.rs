@@ -35,7 +35,7 @@ pub(super) struct Work {
     /// What is read is believed, whatever checksums say: otherwise nothing could be made of it.
     pub(super) is_trusting: bool,
     /// A member that is read only if it does not go without.
-    pub(super) spared: Option<usize>,
+    pub(super) avoided: Option<usize>,
     /// Comings and goings of members when it began.
     pub(super) roster: u64,
     pub(super) epoch: u64,
@@ -171,7 +171,7 @@ impl Engine {
             members,
             plan: Plan::default(),
             is_trusting: false,
-            spared: None,
+            avoided: None,
             roster,
             epoch,
             memory: 0,
@@ -190,10 +190,10 @@ impl Engine {
         let chunk = self.pool.chunk(work.row.0).expect("a row is in a chunk");
         let counted = if chunk.is_live(work.row.1) { ALL } else { 0 };
         let counted = alloc::vec![counted; work.data];
-        for (is_trusting, spared) in [(work.is_trusting, work.spared), (work.is_trusting, None), (true, None)] {
+        for (is_trusting, avoided) in [(work.is_trusting, work.avoided), (work.is_trusting, None), (true, None)] {
             let mut good: Vec<Lanes> = work.members.iter().map(|m| m.good(is_trusting)).collect();
-            if let Some(spared) = spared {
-                good[spared] = 0;
+            if let Some(avoided) = avoided {
+                good[avoided] = 0;
             }
             let parity = work.members.len() - work.data;
             if let Some(plan) = ask(&Row { data: work.data, parity, counted: &counted, good: &good }) {
