@@ -135,6 +135,8 @@ pub struct DeviceReport {
     pub read_preferred: bool,
     /// State.
     pub state: DeviceState,
+    /// Its errors since it was last up to date; beyond [`crate::device::FAULTS_MAX`] what failed is tried again only when told.
+    pub faults: u32,
     /// Whether it comes or goes.
     pub role: Role,
     /// It is held back, or was until the job began that fills it.

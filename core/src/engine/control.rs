@@ -349,6 +349,7 @@ impl Engine {
             tiers: d.tiers,
             read_preferred: d.read_preferred,
             state: d.state,
+            faults: d.faults,
             role: d.role,
             spare: d.spare,
             size: d.size,

@@ -20,12 +20,9 @@ impl Engine {
     /// noted, so it is behind in everything.
     pub(super) fn online_device(&mut self, id: DeviceId) -> Outcome {
         let state = self.member(id)?;
-        if state == DeviceState::Suspect {
-            self.try_again(id);
-            return Ok((Done::Changed, Due::Now));
-        }
         if state.is_used() {
-            return Ok((Done::Unchanged, Due::Now));
+            let done = if self.try_again(id) { Done::Changed } else { Done::Unchanged };
+            return Ok((done, Due::Now));
         }
         if self.commit.is_dead() {
             let text = format!("pool {:?} cannot write its records; export and import it", self.pool.name);

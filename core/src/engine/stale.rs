@@ -226,12 +226,19 @@ impl Engine {
         }
     }
 
-    /// Somebody says that a member is well again: what failed is tried once more, however often it failed.
-    pub(super) fn try_again(&mut self, device: DeviceId) {
-        if let Some(member) = self.pool.device_mut(device) {
-            member.faults = 0;
+    /// Somebody says that a member is well again: what waits for that, or for a later try, is tried now, however often it
+    /// failed. False where nothing waits.
+    pub(super) fn try_again(&mut self, device: DeviceId) -> bool {
+        let is_waiting = self.stale.retry_at.is_some();
+        let Some(member) = self.pool.device_mut(device) else { return false };
+        match member.state {
+            DeviceState::Suspect => {}
+            DeviceState::Rebuilding if is_waiting => {}
+            _ => return false,
         }
+        member.faults = 0;
         self.stale.retry_at = Some(self.now);
+        true
     }
 
     /// A member came: what is under way for others it needs from the beginning.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime};
 
-use braid_core::device::Role;
+use braid_core::device::{FAULTS_MAX, Role};
 use braid_core::report::{ChunkReport, DeviceReport, PoolReport, SumsReport};
 use braid_core::units::{BLOCK, DeviceId, UNIT};
 use braid_core::{ChunkType, DeviceState};
@@ -218,8 +218,8 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
                 let left = d.stale.regions * (REGION >> 20);
                 let message =
                     format!("device {id} ({path}) missed something and is to be brought up to date: {left} MiB");
-                let action = format!("after many errors that begins only when told: braid online {} {id}", report.name);
-                add("device.suspect", message, Some(&action));
+                let action = format!("after {} errors that waits for: braid online {} {id}", d.faults, report.name);
+                add("device.suspect", message, (d.faults > FAULTS_MAX).then_some(&action));
             }
             DeviceState::Rebuilding if d.stale.regions > 0 => {
                 let message = format!(
@@ -391,6 +391,7 @@ mod tests {
             tiers: Tiers { data: 0, metadata: 2 },
             read_preferred: false,
             state,
+            faults: 0,
             role: Role::Member,
             spare: false,
             size: 10 * GIB,

@@ -69,6 +69,63 @@ fn what_a_member_missed_is_caught_up_and_the_last_copy_is_never_let_go() {
     assert!(run.code == 0 && run.out.contains("nothing found"), "{run:?}");
 }
 
+/// A file system that is full is an error of the member that lies there, and no longer one when there is room again.
+#[test]
+fn a_member_that_missed_something_is_tried_again_when_told() {
+    if !have("a_member_that_missed_something_is_tried_again_when_told", &[Need::Root, Need::Tool("mount")]) {
+        return;
+    }
+    let real = Real::start();
+    let small = Mounted::of_memory(&real.path("small"), 64);
+    let disks = [real.disk("d0.img", 256 * MIB), real.disk("small/d1.img", 256 * MIB)];
+    real.ok(&format!("create tank -d raid1 -m raid1 {}", disks.join(" ")));
+    real.ok(&format!("volume create tank/v {}", 64 * MIB));
+    small.fill();
+    let socket = real.path("s.sock");
+    real.ok(&format!("share tank/v nbd --unix={}", socket.display()));
+    let mut client = Client::connect(&socket, "tank/v", Wish::default()).expect("connect");
+    assert_eq!(client.write(0, 0, &[1; 4096]).expect("write").error, 0);
+    client.disconnect().expect("disconnect");
+    assert_eq!(state(&real, 2), "REBUILDING", "{}", real.ok("status tank"));
+    let told = real.ok("online tank 2");
+    assert!(told.contains("device 2 of pool tank: what failed is tried again"), "{told}");
+    small.empty();
+    real.ok("online tank 2");
+    becomes_online(&real, 2);
+    let run = real.braid("scrub -w tank");
+    assert!(run.code == 0 && run.out.contains("nothing found"), "{run:?}");
+}
+
+/// A file system of so many MiB in memory.
+struct Mounted(std::path::PathBuf);
+
+impl Mounted {
+    fn of_memory(at: &std::path::Path, mib: u64) -> Mounted {
+        std::fs::create_dir(at).expect("mkdir");
+        sh(&format!("mount -t tmpfs -o size={mib}m none {}", at.display()));
+        Mounted(at.into())
+    }
+
+    /// Takes all its room.
+    fn fill(&self) {
+        use std::io::Write;
+        let mut rest = std::fs::File::create(self.0.join("rest")).expect("create");
+        while rest.write_all(&[1; 4096]).is_ok() {}
+    }
+
+    /// Gives back what [`Mounted::fill`] took.
+    fn empty(&self) {
+        std::fs::remove_file(self.0.join("rest")).expect("remove");
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // The daemon has its file open still, when a test fails.
+        sh(&format!("umount -l {}", self.0.display()));
+    }
+}
+
 /// Parity over NBD with other people's client: without one member, with a disk full of noise, and then without another member,
 /// which is right only if the scrub put parity right as well.
 #[test]

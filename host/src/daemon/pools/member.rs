@@ -19,12 +19,12 @@ impl Daemon {
         let pool = self.pools.get(&request.pool)?;
         let device = member(&pool, &request.device)?;
         if device.state.is_used() {
-            return Ok(Change::unchanged(format!(
-                "device {} of pool {} is {}",
-                device.id,
-                pool.name,
-                device.state.name()
-            )));
+            let done = pool.ask(|pump| pump.control(Command::OnlineDevice { device: device.id }))?;
+            let what = format!("device {} of pool {}", device.id, pool.name);
+            return Ok(match done {
+                Done::Unchanged => Change::unchanged(format!("{what} is {}", device.state.name())),
+                _ => Change { changed: true, what: format!("{what}: what failed is tried again"), ..Change::default() },
+            });
         }
         let id = device.id;
         // The kernel may still hold the file of a disk that went, and our own lock with it.
