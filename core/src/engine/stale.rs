@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use super::mend::{Cause, Target};
 use super::{Engine, Slip};
 use crate::chunk::{Chunk, Column};
-use crate::device::{DeviceState, FAULTS_MAX};
+use crate::device::{Device, DeviceState, FAULTS_MAX};
 use crate::meta::record::Record;
 use crate::profile::slice;
 use crate::regions::{self, REGION, ROWS, Region, Regions, UNITS, Units, touched};
@@ -41,6 +41,8 @@ pub(super) struct Stale {
     active: BTreeSet<(VolumeId, u64)>,
     /// Mended to the end; the next checkpoint says so.
     caught_up: BTreeSet<(DeviceId, Region)>,
+    /// What the checkpoint under way says is caught up: until it counts, an opening would find it missed.
+    unsaid: BTreeSet<(DeviceId, Region)>,
     /// Regions where something failed: not before somebody is asked again.
     failed: BTreeSet<Region>,
     /// A member lacks some of the pool's own records: the next checkpoint writes all of them.
@@ -94,13 +96,39 @@ impl Engine {
         &c.columns[part.first..part.first + part.copies]
     }
 
+    /// A member missed something of a region, or an opening would think so.
+    pub(super) fn may_be_found_stale(&self, device: DeviceId, region: Region) -> bool {
+        self.pool.is_stale(device, region) || self.stale.unsaid.contains(&(device, region))
+    }
+
+    /// Members that missed something, or of which an opening would think so.
+    pub(super) fn may_be_found_behind(&self) -> impl Iterator<Item = DeviceId> {
+        let unsaid = self.stale.unsaid.iter().map(|&(device, _)| device);
+        self.pool.stale.keys().copied().chain(unsaid)
+    }
+
+    /// A checkpoint counts. Who failed too often and was needed for what others lacked may be needed no more.
+    pub(super) fn caught_up_is_said(&mut self) {
+        if core::mem::take(&mut self.stale.unsaid).is_empty() {
+            return;
+        }
+        let too_often = |d: &&Device| d.state.is_used() && d.faults > FAULTS_MAX;
+        let failing: Vec<DeviceId> = self.pool.devices().filter(too_often).map(|d| d.id).collect();
+        for device in failing {
+            if self.spares(device) {
+                self.fail_device(device, IoError::Media);
+            }
+        }
+    }
+
     /// Whether all that a member has of a region is good on another one that is there.
     fn spares_region(&self, device: DeviceId, region: Region) -> bool {
         if region.0 == ROWS {
             return self.rows_spare(device, region.1);
         }
-        let good =
-            |c: &Column| c.device != device && self.pool.is_online(c.device) && !self.pool.is_stale(c.device, region);
+        let good = |c: &Column| {
+            c.device != device && self.pool.is_online(c.device) && !self.may_be_found_stale(c.device, region)
+        };
         (region.1 * UNITS..(region.1 + 1) * UNITS).all(|unit| {
             let columns = self.columns_of(region.0, unit);
             columns.iter().all(|c| c.device != device) || columns.iter().any(good)
@@ -255,7 +283,7 @@ impl Engine {
     /// A checkpoint begins: whoever lacks records gets them all.
     pub(super) fn hand_out_records(&mut self) {
         self.stale.records_due = false;
-        let online = |d: &&crate::device::Device| d.is_behind && self.pool.is_online(d.id);
+        let online = |d: &&Device| d.is_behind && self.pool.is_online(d.id);
         let behind: Vec<DeviceId> = self.pool.devices().filter(online).map(|d| d.id).collect();
         for &device in &behind {
             self.pool.device_mut(device).expect("just seen").is_behind = false;
@@ -445,6 +473,7 @@ impl Engine {
                     self.pool.stale.remove(&device);
                 }
             }
+            self.stale.unsaid.insert((device, region));
         }
         let Engine { pool, stale, .. } = self;
         stale.most.retain(|device, _| pool.stale.contains_key(device));
@@ -458,7 +487,7 @@ impl Engine {
         unflushed.retain(|(volume, _)| self.pool.volume(volume).is_some());
         let rows = self.unflushed_rows(unflushed.iter());
         unflushed.extend(rows);
-        let missing = |d: &&crate::device::Device| d.state == DeviceState::Missing;
+        let missing = |d: &&Device| d.state == DeviceState::Missing;
         let absent: Vec<DeviceId> = self.pool.devices().filter(missing).map(|d| d.id).collect();
         for device in absent {
             for (volume, region) in unflushed.iter() {

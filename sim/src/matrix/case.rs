@@ -115,9 +115,7 @@ pub fn cases(profile: Profile, faults: Faults) -> Vec<Case> {
                     (0, 2) => (a.kind, a.device) != (b.kind, b.device),
                     _ => false,
                 };
-                let is_seen =
-                    |a: Hit, b: Hit| profile.facts().parity == 0 || ![a.kind, b.kind].contains(&Kind::GivenUp);
-                all.extend(pairs.filter(|&(a, b)| is_meant(a, b) && is_seen(a, b)).map(|(a, b)| case(vec![a, b])));
+                all.extend(pairs.filter(|&(a, b)| is_meant(a, b)).map(|(a, b)| case(vec![a, b])));
             }
         }
     }

@@ -19,8 +19,7 @@
 //! healed, may be either. Nothing is ever wrong, and nothing is waited for without end.
 //!
 //! What this does not see: faults of the pool's own records block by block ([crash points](crate::crash) tear them), three
-//! faults, a member of raid5 or raid6 that was given up beside another fault, faults between the moments (the
-//! [swarm](crate::swarm) draws them).
+//! faults, faults between the moments (the [swarm](crate::swarm) draws them).
 
 mod case;
 mod expect;

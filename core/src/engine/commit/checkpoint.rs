@@ -339,6 +339,7 @@ impl Engine {
             self.release_parked();
         }
         self.counters.checkpoints += 1;
+        self.caught_up_is_said();
         (self.commit.starved, self.commit.stuck) = (false, false);
         self.space.room = true;
         self.intent.has_room = true;

@@ -172,8 +172,8 @@ impl Engine {
 
     /// Whether everything in the pool has a copy elsewhere.
     pub(in crate::engine) fn spares(&self, device: DeviceId) -> bool {
-        let others_are_whole = self.pool.stale.keys().all(|&stale| stale == device || !self.pool.is_online(stale));
-        others_are_whole && self.spares_chunks(device, |_| true)
+        let mut behind = self.may_be_found_behind();
+        behind.all(|other| other == device || !self.pool.is_online(other)) && self.spares_chunks(device, |_| true)
     }
 
     /// Whether the pool's own records have a copy elsewhere.

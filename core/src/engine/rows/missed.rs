@@ -65,7 +65,7 @@ impl Engine {
         let (id, _) = row_of_unit(region * UNITS);
         let Some(chunk) = self.pool.chunk(id) else { return true };
         chunk.rows_survive(|c| {
-            c.device == device || !self.pool.is_online(c.device) || self.pool.is_stale(c.device, (ROWS, region))
+            c.device == device || !self.pool.is_online(c.device) || self.may_be_found_stale(c.device, (ROWS, region))
         })
     }
 
