@@ -23,7 +23,7 @@ use super::pages::{Page, PageSpace};
 use super::record::Record;
 use super::superblock::Superblock;
 use crate::chunk::{Chunk, Column};
-use crate::device::DeviceState;
+use crate::device::{Device, DeviceState};
 use crate::pool::Pool;
 use crate::profile::slice;
 use crate::regions::{ROWS, Region, Regions, UNITS, of_unit, row_of_unit};
@@ -308,10 +308,7 @@ impl Assembly {
         }
         if let Some(chunk) = pool.chunks().find(|c| !pool.chunk_available(c)) {
             let gone = chunk.columns.iter().filter(|c| !pool.is_online(c.device));
-            let names: Vec<String> = gone
-                .filter_map(|c| pool.device(c.device))
-                .map(|d| format!("device {} (last seen at {}, {})", d.id, d.path, d.uuid))
-                .collect();
+            let names = names(gone.filter_map(|c| pool.device(c.device)));
             let what_to_do = match apart.is_empty() {
                 true => "connect that and import again",
                 false => {
@@ -400,13 +397,8 @@ fn behind_everywhere(pool: &Pool) -> Option<String> {
                 continue;
             }
             let absent = columns.iter().filter(|c| is_good(c.device)).filter_map(|c| pool.device(c.device));
-            let names: Vec<String> =
-                absent.map(|d| format!("device {} (last seen at {}, {})", d.id, d.path, d.uuid)).collect();
-            return Some(format!(
-                "device {device} missed writes to volume {:?} that only {} has; connect that and import again",
-                volume.name,
-                names.join(" or ")
-            ));
+            let what = format!("volume {:?}", volume.name);
+            return Some(missed(device, &what, absent));
         }
     }
     None
@@ -421,17 +413,25 @@ fn rows_behind(pool: &Pool, device: DeviceId, region: u64) -> Option<String> {
     if chunk.rows_survive(is_bad) || !holds_something {
         return None;
     }
-    let absent = chunk.columns.iter().filter(|c| !pool.is_online(c.device) && !pool.is_stale(c.device, (ROWS, region)));
-    let names: Vec<String> = absent
-        .filter_map(|c| pool.device(c.device))
-        .map(|d| format!("device {} (last seen at {}, {})", d.id, d.path, d.uuid))
-        .collect();
-    Some(format!(
-        "device {device} missed writes to chunk {id} ({}) that cannot be made up for without {}; connect that and import \
-         again",
-        chunk.profile.name(),
-        names.join(" or ")
-    ))
+    let is_good = |c: &&Column| !pool.is_online(c.device) && !pool.is_stale(c.device, (ROWS, region));
+    let absent = chunk.columns.iter().filter(is_good).filter_map(|c| pool.device(c.device));
+    Some(missed(device, &format!("chunk {id} ({})", chunk.profile.name()), absent))
+}
+
+fn names<'a>(devices: impl Iterator<Item = &'a Device>) -> Vec<String> {
+    devices.map(|d| format!("device {} (last seen at {}, {})", d.id, d.path, d.uuid)).collect()
+}
+
+/// What a member missed, and which of those that are not there would do.
+fn missed<'a>(device: DeviceId, what: &str, absent: impl Iterator<Item = &'a Device>) -> String {
+    let names = names(absent);
+    match names.is_empty() {
+        true => format!("device {device} missed writes to {what}, and so did everyone else that could make up for it"),
+        false => format!(
+            "device {device} missed writes to {what} that cannot be made up for without {}; connect that and import again",
+            names.join(" or ")
+        ),
+    }
 }
 
 /// The regions that a record is about: of units that got a place, or more content.
