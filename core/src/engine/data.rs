@@ -108,6 +108,11 @@ impl Engine {
             let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
             let piece = slice(c.profile, c.columns.len(), offset + done, u64::from(buf.len) - done);
             self.counters.translations += 1;
+            if self.is_torn(chunk, offset + done, piece.len) {
+                self.requests[id].error = Some(RequestError::Io);
+                done += piece.len;
+                continue;
+            }
             if is_summed {
                 self.fetch_sums(chunk, offset + done, piece.len);
             }

@@ -12,7 +12,7 @@ use crate::engine::Slip;
 use crate::engine::mend::runs;
 use crate::profile::parity::plan_change;
 use crate::request::{Copy, DeviceOp, IoError, Output, RequestError};
-use crate::units::{BufRange, DeviceId, UNIT};
+use crate::units::{BufRange, ChunkId, DeviceId, UNIT};
 
 /// Lanes of a member that follow each other, and what goes there.
 pub(super) struct Piece {
@@ -281,7 +281,7 @@ impl Engine {
         if self.rows.works[id].error.is_some() && self.rows.works[id].group.is_some() && !self.is_new(row) {
             // Neither old nor new, and too few strips to tell. The journal has it for the next opening, if nothing more is
             // written down.
-            self.rows.torn.insert(row);
+            self.note_torn(id);
             self.commit.kill();
             return self.end_work(id);
         }
@@ -292,6 +292,29 @@ impl Engine {
         }
         self.change_in_place(id);
         self.end_work(id);
+    }
+
+    /// The journal may have a change that is not in place, or not all of it, and nothing more will be written: the next opening
+    /// puts it there. Until then nobody reads what would not stay.
+    pub(super) fn note_torn(&mut self, id: u32) {
+        let row = self.rows.works[id].row;
+        if self.is_new(row) || self.rows.works[id].step == super::work::Step::Note {
+            return;
+        }
+        let written = self.written(id);
+        let torn = self.rows.torn.entry(row).or_default();
+        torn.resize(written.len(), 0);
+        torn.iter_mut().zip(written).for_each(|(torn, lanes)| *torn |= lanes);
+    }
+
+    /// Whether an opening may bring other content of a part of a strip, which is at this byte of a chunk with rows.
+    pub(in crate::engine) fn is_torn(&self, chunk: ChunkId, byte: u64, len: u64) -> bool {
+        if self.rows.torn.is_empty() || !self.has_rows(chunk) {
+            return false;
+        }
+        let (row, member) = self.strip_at(chunk, byte);
+        let torn = self.rows.torn.get(&row).and_then(|torn| torn.get(usize::from(member)));
+        torn.is_some_and(|torn| torn & super::lanes(byte, len) != 0)
     }
 
     /// A part of a row is written, or not.

@@ -40,7 +40,7 @@ mod ring;
 mod room;
 mod work;
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::Engine;
@@ -78,8 +78,9 @@ pub(super) struct Rows {
     works: Slab<Work>,
     /// Bytes of strips that works may have in memory.
     memory: u64,
-    /// Rows of which nothing can be made until an opening has put them right.
-    torn: BTreeSet<RowId>,
+    /// Rows of which nothing can be made until an opening has put them right; by data member, the lanes that it may bring
+    /// another content of.
+    torn: BTreeMap<RowId, Vec<Lanes>>,
     /// Works that wait until the log has this record.
     noted: VecDeque<(Lsn, u32)>,
     ring: ring::Ring,
@@ -235,6 +236,7 @@ impl Engine {
     /// Everything that waits for something of a row or for the journal hears that it will not come.
     pub(super) fn give_up_rows(&mut self) {
         for (_, id) in core::mem::take(&mut self.rows.noted) {
+            self.note_torn(id);
             self.fail_work(id);
         }
         self.give_up_ring();

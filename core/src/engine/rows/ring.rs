@@ -356,7 +356,10 @@ impl Engine {
         self.unlock(SUMS_VOLUME, start, end, TOKEN);
         for id in works {
             match is_there {
-                false => self.fail_work(id),
+                false => {
+                    self.note_torn(id);
+                    self.fail_work(id);
+                }
                 true if self.commit.failure_lsn > self.journal.written() => {
                     self.rows.noted.push_back((self.commit.failure_lsn - 1, id));
                 }

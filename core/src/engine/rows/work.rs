@@ -184,7 +184,7 @@ impl Engine {
     /// Asks the planner, with what can be counted on by now; false when too much is lost.
     pub(super) fn plan_work(&mut self, id: u32, ask: impl Fn(&Row<'_>) -> Option<Plan>) -> bool {
         let work = &self.rows.works[id];
-        if self.rows.torn.contains(&work.row) {
+        if self.rows.torn.contains_key(&work.row) {
             return false;
         }
         let chunk = self.pool.chunk(work.row.0).expect("a row is in a chunk");
