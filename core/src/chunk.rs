@@ -201,6 +201,11 @@ impl Chunk {
         (self.width > 0).then(|| (unit / self.width, (unit % self.width) as usize))
     }
 
+    /// Units of a row that are in use.
+    pub fn units_in_row(&self, row: u32) -> u32 {
+        (row * self.width..(row + 1) * self.width).filter(|&unit| self.is_taken(unit)).count() as u32
+    }
+
     /// Of rows: what is left without the columns that are lost is enough to make the others.
     pub fn rows_survive(&self, is_lost: impl Fn(&Column) -> bool) -> bool {
         self.columns.iter().filter(|column| is_lost(column)).count() <= self.profile.facts().parity

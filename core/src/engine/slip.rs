@@ -27,6 +27,8 @@ pub enum Slip {
     MapBeforeCopy,
     /// A column changes places before its units are copied.
     ColumnBeforeCopy,
+    /// What is written to a strip does not go to where its column is on its way.
+    ColumnMissesWrites,
     /// Every superblock has the same generation, and so the same slot.
     GenerationNotRaised,
     /// A write goes over blocks while the mark of their region is on its way.

@@ -324,7 +324,7 @@ impl Engine {
         self.space.retired.push_back(Retired { what: Place::Extent(column), epoch, lsn });
     }
 
-    fn free_extent(&mut self, Column { device, offset }: Column) {
+    pub(super) fn free_extent(&mut self, Column { device, offset }: Column) {
         if let Some(device) = self.pool.device_mut(device) {
             device.used.remove(&offset);
         }

@@ -407,3 +407,111 @@ fn an_engine_that_slips_is_caught() {
         assert!(caught.is_some(), "{slip:?} goes unnoticed");
     }
 }
+
+/// A pool that is too full for units to find other places: what a member holds goes to another one as it is, column by column,
+/// from that member or, when it is gone, made from the others.
+#[test]
+fn a_member_of_a_full_pool_is_replaced_column_by_column() {
+    for (profile, is_gone) in PARITY.into_iter().flat_map(|profile| [(profile, false), (profile, true)]) {
+        let (mut world, _) = pool(3, 5, profile, "crc32c");
+        let strips = 5 - profile.facts().parity as u64;
+        let v = world.volume("large", strips * 64 * MIB, VolumeClass::Data);
+        for at in (0..strips * 44).step_by(4) {
+            world.run(v, WRITE, at * MIB, 4 * MIB).unwrap();
+        }
+        world.run(v, Op::Flush, 0, 0).unwrap();
+        world.add_disk(&shape(96));
+        world.run_until_quiet();
+        if is_gone {
+            take_out(&mut world, 2);
+        }
+        let data = |world: &World| {
+            let chunks = world.engine().pool().chunks().filter(|c| c.rows() > 0);
+            chunks.map(|c| (c.id, c.columns.len())).collect::<Vec<_>>()
+        };
+        let written =
+            |world: &World, device| world.engine().pool().device(DeviceId(device)).unwrap().counters.write_bytes;
+        let (chunks, before) = (data(&world), written(&world, 3));
+        let mut rng = Rng::new(6);
+        world.control(Command::ReplaceDevice { device: DeviceId(2), by: DeviceId(6) }).unwrap();
+        world.run_until_quiet();
+        let job = world.engine().pool().job.clone().unwrap();
+        assert_eq!((job.state, job.lost), (State::Finished, 0), "{profile:?}");
+        assert!(job.done.abs_diff(job.total) <= job.total / 10, "{job:?}");
+        assert_eq!(data(&world), chunks, "every chunk is what it was");
+        assert!(written(&world, 3) - before < 8 * MIB, "the others are left alone");
+        world.verify();
+        check_parity(&world);
+        // What is new counts: others go.
+        (1..=profile.facts().parity as u32).for_each(|i| take_out(&mut world, 2 + i));
+        stir(&mut world, v, &mut rng, 30);
+        world.verify();
+        assert!(world.wrong.is_empty(), "{:?}", world.wrong);
+    }
+}
+
+/// A member is replaced under load, and the power goes at some moment of that.
+fn cut_beside_replace(seed: u64, slip: Option<Slip>) -> Result<(), String> {
+    let mut rng = Rng::new(seed);
+    let profile = *rng.pick(&PARITY);
+    let devices = rng.between(profile.facts().devs_min as u64, 5) as usize;
+    let checksum = *rng.pick(&["none", "crc32c"]);
+    let (mut world, v) = pool(seed, devices, profile, checksum);
+    stir(&mut world, v, &mut rng, 40);
+    world.add_disk(&shape(96));
+    world.run_until_quiet();
+    if slip.is_some() {
+        world.slip = slip;
+        world.crash(Crash::Process);
+        world.open()?;
+        world.run_until_quiet();
+    }
+    if rng.percent(50) {
+        take_out(&mut world, 1);
+    }
+    let by = DeviceId(devices as u32 + 1);
+    let _ = world.control(Command::ReplaceDevice { device: DeviceId(1), by });
+    for _ in 0..rng.between(1, 60) {
+        let offset = rng.below(40 * MIB / 4096) * 4096;
+        let len = *rng.pick(&[4 * KIB, 12 * KIB, 64 * KIB, 300 * KIB]);
+        let op = *rng.pick(&[WRITE, WRITE, Op::Write { fua: true }, Op::Discard, Op::Read]);
+        world.submit(1, v, op, offset, len, Default::default());
+        if rng.percent(10) {
+            world.submit(1, v, Op::Flush, 0, 0, Default::default());
+        }
+        world.drain();
+        for _ in 0..rng.below(60) {
+            world.step();
+        }
+    }
+    world.crash(Crash::Power);
+    // The others are enough without the one that goes, and without the one that comes.
+    if rng.percent(50) && device_is_there(&world, 1) {
+        world.faults.0.push(Fault { device: 1, trouble: Trouble::Absent { since: 0 } });
+    }
+    world.open()?;
+    world.verify();
+    world.run_until_quiet();
+    world.verify();
+    match (world.wrong.first(), world.wrong_parity().first()) {
+        (Some(wrong), _) => Err(wrong.to_string()),
+        (_, Some(row)) => Err(format!("parity of {row:?}")),
+        _ => Ok(()),
+    }
+}
+
+fn device_is_there(world: &World, device: u32) -> bool {
+    world.faults.0.iter().all(|fault| fault.device != device)
+}
+
+#[test]
+fn a_crash_in_the_middle_of_a_replace_costs_nothing_that_was_flushed() {
+    for seed in 0..120 {
+        cut_beside_replace(seed, None).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+    for slip in [Slip::ColumnBeforeCopy, Slip::ColumnMissesWrites] {
+        let is_caught =
+            |seed| std::panic::catch_unwind(|| cut_beside_replace(seed, Some(slip))).map_or(true, |r| r.is_err());
+        assert!((0..40).any(is_caught), "{slip:?} is caught");
+    }
+}

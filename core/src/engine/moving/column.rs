@@ -25,6 +25,9 @@ use crate::meta::record::Record;
 use crate::profile::slice;
 use crate::units::{ChunkId, DeviceId, UNIT};
 
+/// How often a column is tried before its units go one by one: those need room that others were promised.
+const TRIES: u32 = 3;
+
 /// The column that is under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shifting {
@@ -49,25 +52,35 @@ impl Engine {
         self.heir().is_some_and(|(_, new)| self.is_being_caught_up(new))
     }
 
+    /// A column of this chunk is to go, and was not tried too often.
+    fn can_shift(&self, c: &Chunk) -> bool {
+        c.shunned
+            && c.kind != ChunkType::System
+            && !c.closing
+            && !c.is_empty()
+            && self.moving.unfit.get(&c.id).is_none_or(|&tries| tries < TRIES)
+    }
+
+    /// A column did not go, and is to be tried another time.
+    pub(super) fn is_column_tried_again(&self) -> bool {
+        self.moving.unfit.keys().any(|&id| self.pool.chunk(id).is_some_and(|c| self.can_shift(c)))
+    }
+
     /// Begins with the next chunk of which a column can go as it is; says whether there was one.
     pub(super) fn begin_shift(&mut self) -> bool {
         let Some((old, new)) = self.heir().filter(|(_, new)| !self.pool.stale.contains_key(new)) else { return false };
-        let can_go = |c: &&Chunk| {
-            c.shunned
-                && c.kind != ChunkType::System
-                && !c.closing
-                && !c.is_empty()
-                // Its units go one by one.
-                && c.rows() == 0
-                && !self.moving.unfit.contains(&c.id)
-        };
-        let next = self.pool.chunks().filter(can_go).find_map(|c| Some((c.id, self.pool.shift_of(c, old, new)?)));
+        let shift = |c: &Chunk| self.can_shift(c).then(|| self.pool.shift_of(c, old, new)).flatten();
+        let next = self.pool.chunks().find_map(|c| Some((c.id, shift(c)?)));
         let Some((id, shift)) = next else { return false };
         let chunk = self.pool.chunk_mut(id).expect("just seen");
         chunk.shift = Some(shift);
         let (len, units) = (chunk.stripe, chunk.length / UNIT);
         self.hold_extent(shift, Used { len, chunk: id });
         self.moving.shift = Some(Shifting { chunk: id, is_whole: false, has_failed: false });
+        if self.has_rows(id) {
+            self.rewind_column();
+            return true;
+        }
         let table = Table { chunk: id, owners: vec![Home::default(); units as usize] };
         self.moving.round = Some(Round { tables: VecDeque::from([table]), walk: Some(Walk::of_all()), at: 0 });
         true
@@ -100,6 +113,24 @@ impl Engine {
         Begun::Moves
     }
 
+    /// Goes on with a column of strips, which are copied in the order of rows, and ends with all of them.
+    pub(super) fn go_on_with_shift(&mut self) -> Turn {
+        let Some(Shifting { chunk, is_whole, has_failed }) = self.moving.shift else { return Turn::Nothing };
+        if !is_whole && !has_failed && self.has_rows(chunk) {
+            if let Some(turn) = self.copy_column(chunk) {
+                return turn;
+            }
+            self.shift_tried();
+        }
+        self.end_shift()
+    }
+
+    /// What a row holds is over there.
+    pub(in crate::engine) fn count_row_moved(&mut self, chunk: ChunkId, row: u32) {
+        let units = self.pool.chunk(chunk).map_or(0, |c| c.units_in_row(row));
+        (0..units).for_each(|_| self.count_moved());
+    }
+
     /// Every unit of the chunk was tried.
     pub(super) fn shift_tried(&mut self) {
         if let Some(shifting) = &mut self.moving.shift {
@@ -117,10 +148,16 @@ impl Engine {
     /// Nothing of it is under way any more: the column changes places, or all stays as it was.
     pub(super) fn end_shift(&mut self) -> Turn {
         let Some(Shifting { chunk: id, is_whole, has_failed }) = self.moving.shift else { return Turn::Nothing };
-        // A mend may be about to write the column that would go.
-        if self.moving.moves.len() > 0 || self.mends_in(id) {
+        let is_over = match self.has_rows(id) {
+            // Whoever works at a row knows its columns from the beginning.
+            true => !self.is_copying_column() && (!is_whole || has_failed || self.hold_rows(id)),
+            // A mend may be about to write the column that would go.
+            false => !self.mends_in(id),
+        };
+        if self.moving.moves.len() > 0 || !is_over {
             return Turn::Nothing;
         }
+        self.release_rows();
         if is_whole && !has_failed && !self.moving.again.is_empty() && self.is_moving() {
             self.moving.round = Some(Round { tables: VecDeque::new(), walk: None, at: 0 });
             return Turn::Later;
@@ -131,8 +168,8 @@ impl Engine {
         let old = chunk.columns[shift.column];
         let is_good = self.pool.is_online(shift.to.device) && !self.pool.stale.contains_key(&shift.to.device);
         if !is_whole || has_failed || self.commit.is_dead() || !is_good {
-            if is_whole {
-                self.moving.unfit.insert(id);
+            if is_whole || has_failed {
+                *self.moving.unfit.entry(id).or_default() += 1;
             }
             self.retire_extent(shift.to);
             return Turn::Moved;

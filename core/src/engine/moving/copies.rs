@@ -73,7 +73,8 @@ impl Engine {
     /// Copies of this part are written, or may differ: what was copied of it into a column does not count.
     pub(in crate::engine) fn copy_again(&mut self, volume: VolumeId, start: u64, end: u64) {
         self.moving.note_change(volume, start, end);
-        let Some(chunk) = self.shifting() else { return };
+        // Rows are written to both places, whoever writes.
+        let Some(chunk) = self.shifting().filter(|&chunk| !self.has_rows(chunk)) else { return };
         for unit in start / UNIT..end.div_ceil(UNIT) {
             if self.entry(volume, unit).chunk() == chunk && !self.moving.loose.contains_key(&(volume, unit)) {
                 self.moving.again.insert((volume, unit));

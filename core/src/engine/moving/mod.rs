@@ -31,6 +31,7 @@ use super::meter::Meter;
 use super::owners::{Home, TURN, Walk};
 use super::scrub::Turn;
 use super::{Engine, Waiter};
+use crate::chunk::Column;
 use crate::job::{Job, MOVES_MAX};
 use crate::meta::journal::Lsn;
 use crate::meta::record::Record;
@@ -60,8 +61,10 @@ pub(super) struct Work {
     again: BTreeSet<(VolumeId, u64)>,
     /// How often a member may have lost what it got.
     losses: u64,
-    /// Chunks of which no column can go as it is.
-    unfit: BTreeSet<ChunkId>,
+    /// Chunks of which a column did not go as it is, and how often it was tried.
+    unfit: BTreeMap<ChunkId, u32>,
+    /// Room for columns of the pool's own records, where a member is replaced.
+    kept: Vec<(ChunkId, Column)>,
     /// Units that could not be read.
     lost: BTreeSet<(ChunkId, u32)>,
     meter: Meter,
@@ -103,6 +106,11 @@ impl Work {
     /// A unit waits for room that has to come free.
     pub(super) fn is_starved(&self) -> bool {
         self.starved.is_some()
+    }
+
+    /// The pool closes: nothing goes on.
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing
     }
 
     /// Somebody has the lock of this range now, and may change it: what was read of it without does not count.

@@ -13,6 +13,7 @@ use crate::units::{ChunkId, UNIT};
 impl Engine {
     /// Says of each chunk and of each member what the job, if there is one, makes of it.
     pub(super) fn mark_sources(&mut self) {
+        self.give_up_room_for_system();
         let job = self.pool.job.clone().filter(|job| job.is_open());
         let leaving = job.as_ref().and_then(|job| job.leaving());
         let ids: Vec<_> = self.pool.devices().filter(|d| d.is_recorded()).map(|d| d.id).collect();
@@ -56,7 +57,7 @@ impl Engine {
     /// Everything that was gathered has been tried: gathers what is left, or goes on to what comes after that.
     pub(super) fn next_pass(&mut self) -> Turn {
         if self.moving.shift.is_some() {
-            return self.end_shift();
+            return self.go_on_with_shift();
         }
         // What was given up is not free yet, and looks as if it were in use.
         let Work { leaving, pass, .. } = &self.moving;
@@ -64,6 +65,7 @@ impl Engine {
             return Turn::Nothing;
         }
         self.close_empty_chunks();
+        self.keep_room_for_system();
         let is_source = |c: &&crate::chunk::Chunk| c.shunned && c.kind != ChunkType::System;
         // No unit that comes from elsewhere arrives in a chunk of which a column is copied.
         if self.moving.moves.len() == 0 {
@@ -72,6 +74,10 @@ impl Engine {
             }
             if self.begin_shift() {
                 return Turn::Later;
+            }
+            // What a column that failed had there is not free yet.
+            if self.is_column_tried_again() && self.space.holds_extents() {
+                return Turn::Nothing;
             }
         }
         let sources = || self.pool.chunks().filter(is_source);

@@ -26,8 +26,7 @@ use crate::units::ChunkId;
 impl Engine {
     /// Content is where it should be: now the pool's own records, and then the end.
     pub(super) fn leave_system(&mut self) -> Turn {
-        let sources: Vec<ChunkId> =
-            self.pool.chunks().filter(|c| c.shunned && c.kind == ChunkType::System).map(|c| c.id).collect();
+        let sources = self.system_sources();
         if sources.is_empty() {
             self.end_job();
         } else if self.commit.is_writing_pages() {
@@ -39,6 +38,32 @@ impl Engine {
             self.stop_for_want_of_room();
         }
         Turn::Moved
+    }
+
+    /// Where a member is replaced: room on the other one for columns of the pool's own records. They go last, and units that go
+    /// one by one might take it meanwhile.
+    pub(super) fn keep_room_for_system(&mut self) {
+        let Some((old, new)) = self.heir() else { return };
+        for id in self.system_sources() {
+            if self.moving.kept.iter().any(|&(chunk, _)| chunk == id) {
+                continue;
+            }
+            let chunk = self.pool.chunk(id).expect("a source exists");
+            let Some(shift) = self.pool.shift_of(chunk, old, new) else { continue };
+            let len = chunk.stripe;
+            self.hold_extent(shift, Used { len, chunk: id });
+            self.moving.kept.push((id, shift.to));
+        }
+    }
+
+    pub(super) fn give_up_room_for_system(&mut self) {
+        for (_, column) in core::mem::take(&mut self.moving.kept) {
+            self.free_extent(column);
+        }
+    }
+
+    fn system_sources(&self) -> Vec<ChunkId> {
+        self.pool.chunks().filter(|c| c.shunned && c.kind == ChunkType::System).map(|c| c.id).collect()
     }
 
     /// Has the next checkpoint leave these system chunks; false when there is no room elsewhere.
@@ -80,6 +105,7 @@ impl Engine {
     /// is behind in all records, and the next checkpoint hands them out. A full pool has room for that.
     fn swap_system(&mut self, sources: &[ChunkId]) -> bool {
         let Some((old, new)) = self.heir() else { return false };
+        self.give_up_room_for_system();
         let mut columns = Vec::new();
         for &id in sources {
             let chunk = self.pool.chunk(id).expect("a source exists");

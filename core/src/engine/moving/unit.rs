@@ -395,7 +395,7 @@ impl Engine {
         self.count_moved();
     }
 
-    fn count_moved(&mut self) {
+    pub(super) fn count_moved(&mut self) {
         let now = self.now;
         if let Some(job) = self.job_mut() {
             job.done = job.done.saturating_add(UNIT);

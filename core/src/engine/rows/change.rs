@@ -11,7 +11,7 @@ use super::{ALL, Engine, Lanes, Part, RowId, Writer};
 use crate::engine::Slip;
 use crate::engine::mend::runs;
 use crate::profile::parity::plan_change;
-use crate::request::{Copy, DeviceOp, IoError, Output, RequestError};
+use crate::request::{Copy, IoError, Output, RequestError};
 use crate::units::{BufRange, ChunkId, DeviceId, UNIT};
 
 /// Lanes of a member that follow each other, and what goes there.
@@ -30,8 +30,6 @@ impl Piece {
         crate::volume::block_mask(self.first, self.first + self.count)
     }
 }
-
-const WRITE: DeviceOp = DeviceOp::Write { fua: false };
 
 impl Engine {
     /// Parts of a row are to be written, none over another.
@@ -96,9 +94,17 @@ impl Engine {
     pub(super) fn plan_change_of(&mut self, id: u32) -> bool {
         let written = self.written(id);
         let work = &self.rows.works[id];
-        let is_wanted = |i: usize| work.members.get(work.data + i).is_some_and(|m| m.is_good);
-        let wanted = [is_wanted(0), is_wanted(1)];
-        self.plan_work(id, |row| plan_change(row, &written, wanted).ok())
+        let good = |i: usize| work.members.get(work.data + i).is_some_and(|m| m.is_good);
+        let goes_beside = |i: usize| self.beside(id, work.data + i).is_some();
+        let (good, beside) = ([good(0), good(1)], [goes_beside(0), goes_beside(1)]);
+        let all = [good[0] || beside[0], good[1] || beside[1]];
+        if self.plan_work(id, |row| plan_change(row, &written, all).ok()) {
+            return true;
+        }
+        if all != good {
+            self.shift_failed(self.rows.works[id].row.0);
+        }
+        self.plan_work(id, |row| plan_change(row, &written, good).ok())
     }
 
     /// More than one group of the journal holds is done in two, lowest lanes first.
@@ -193,9 +199,13 @@ impl Engine {
     /// What changes, of members that are to have it.
     pub(super) fn pieces(&self, id: u32) -> Vec<Piece> {
         let mut pieces = self.all_pieces(id);
-        let members = &self.rows.works[id].members;
-        pieces.retain(|piece| members[piece.member].is_good);
+        pieces.retain(|piece| self.is_written(id, piece.member));
         pieces
+    }
+
+    /// A member has the strip, or is about to.
+    fn is_written(&self, id: u32, member: usize) -> bool {
+        self.rows.works[id].members[member].is_good || self.beside(id, member).is_some()
     }
 
     /// The same with data of members that are not there: so the journal never has less of a row than what it had before.
@@ -223,8 +233,8 @@ impl Engine {
         (work.step, work.pending) = (super::work::Step::Write, 1);
         let mut pieces = self.pieces(id);
         if self.is_new(self.rows.works[id].row) {
-            let work = &self.rows.works[id];
-            for member in (0..work.members.len()).filter(|&member| work.members[member].is_good) {
+            let members = 0..self.rows.works[id].members.len();
+            for member in members.filter(|&member| self.is_written(id, member)) {
                 let here = pieces.iter().filter(|piece| piece.member == member);
                 let taken = here.fold(0, |all, piece| all | piece.lanes());
                 let rest = runs(!taken);
@@ -232,13 +242,11 @@ impl Engine {
             }
         }
         for Piece { member, first, count, buf, no_merge } in pieces {
-            let device = self.rows.works[id].members[member].column.device;
-            if !self.pool.is_online(device) {
-                self.rows.works[id].members[member].failed = Some(IoError::Gone);
-                continue;
-            }
             let buf = buf.unwrap_or_else(|| part_of(self.zeros(id), 0, count));
-            self.issue_strip(id, member, WRITE, first, buf, no_merge);
+            match self.rows.works[id].members[member].is_good {
+                true => self.write_strip(id, member, first, buf, no_merge),
+                false => self.write_beside(id, member, first, buf),
+            }
         }
         self.count_work_down(id);
     }
@@ -263,8 +271,10 @@ impl Engine {
         let row = self.rows.works[id].row;
         self.note_row_unflushed(row);
         let work = &self.rows.works[id];
-        if !matches!(work.what, What::Change(_)) {
-            return self.end_rebuild(id);
+        match work.what {
+            What::Change(_) => {}
+            What::Copy => return self.end_work(id),
+            _ => return self.end_rebuild(id),
         }
         let outcome = |m: &super::work::Member| {
             let away = self.was_away(m.column.device, work.roster).then_some(IoError::Gone);

@@ -6,7 +6,7 @@ use super::{ALL, Engine, Other, RowId};
 use crate::engine::mend::runs;
 use crate::engine::scrub::Turn;
 use crate::profile::parity::plan_read;
-use crate::request::{DeviceOp, Event, IoError, Output};
+use crate::request::{Event, Output};
 use crate::scrub::MEMORY;
 use crate::units::{BLOCK, ChunkId, STRIP};
 
@@ -146,14 +146,9 @@ impl Engine {
         (work.step, work.pending) = (Step::Write, 1);
         for member in 0..self.rows.works[id].members.len() {
             let m = &self.rows.works[id].members[member];
-            let (Some(strip), made, device) = (m.new, m.made, m.column.device) else { continue };
-            if made != 0 && !self.pool.is_online(device) {
-                self.rows.works[id].members[member].failed = Some(IoError::Gone);
-                continue;
-            }
+            let (Some(strip), made) = (m.new, m.made) else { continue };
             for (first, count) in runs(made) {
-                let op = DeviceOp::Write { fua: false };
-                self.issue_strip(id, member, op, first, strip.range(first, count), false);
+                self.write_strip(id, member, first, strip.range(first, count), false);
             }
         }
         self.count_work_down(id);

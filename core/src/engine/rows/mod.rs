@@ -8,6 +8,7 @@
 //!   reconstruction   lanes of one member, made from the others, for a read, a mend or a move
 //!   restore  lanes of one strip, as a mend found them right, over what was wrong
 //!   rebuild  the strips of members that missed something, made from the others and written there
+//!   copy     the strip of a column that goes to another member
 //! ```
 //!
 //! A row is *live* as long as some unit in it holds content; then every block of it counts in parity, written by a volume
@@ -25,6 +26,7 @@
 //! | `rebuild.rs` | strips made from others: reconstructions, rebuilds |
 //! | `restore.rs` | what a mend found right, written |
 //! | `check.rs` | parity under a scrub |
+//! | `column.rs` | a column on its way to another member |
 //! | `missed.rs` | what members miss of rows |
 //! | `ring.rs` | the stripe journal: groups on their way |
 //! | `room.rs` | where it is |
@@ -32,6 +34,7 @@
 
 mod change;
 mod check;
+mod column;
 mod missed;
 mod rebuild;
 mod replay;
@@ -85,6 +88,7 @@ pub(super) struct Rows {
     noted: VecDeque<(Lsn, u32)>,
     ring: ring::Ring,
     checks: check::Checks,
+    copies: column::Copies,
     replay: replay::Replay,
 }
 
@@ -123,6 +127,7 @@ enum Other {
     Restore(Restore),
     Rebuild,
     Check,
+    Copy,
 }
 
 impl Rows {
@@ -185,6 +190,10 @@ impl Engine {
                 break;
             }
             let Some(row) = self.rows.ready.pop_front() else { break };
+            if self.rows.copies.held == Some(row.0) && !self.moving.is_closing() {
+                self.rows.ready.push_back(row);
+                continue;
+            }
             self.work_at(row);
             any = true;
         }
@@ -200,6 +209,7 @@ impl Engine {
             Some(Other::Restore(ask)) => self.begin_restore(row, ask),
             Some(Other::Rebuild) => self.begin_rebuild(row),
             Some(Other::Check) => self.begin_check(row),
+            Some(Other::Copy) => self.begin_copy_of(row),
             None => {
                 let parts = core::mem::take(&mut line.parts);
                 self.begin_change(row, parts);

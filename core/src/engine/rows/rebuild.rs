@@ -249,15 +249,9 @@ impl Engine {
         (work.step, work.pending) = (super::work::Step::Write, 1);
         for make in makes {
             for member in make.to.into_iter().flatten() {
-                let m = &self.rows.works[id].members[member];
-                let (device, strip) = (m.column.device, m.new.expect("just made"));
-                if !self.pool.is_online(device) {
-                    self.rows.works[id].members[member].failed = Some(IoError::Gone);
-                    continue;
-                }
+                let strip = self.rows.works[id].members[member].new.expect("just made");
                 for (first, count) in runs(make.lanes) {
-                    let op = DeviceOp::Write { fua: false };
-                    self.issue_strip(id, member, op, first, strip.range(first, count), false);
+                    self.write_strip(id, member, first, strip.range(first, count), false);
                 }
             }
         }

@@ -4,7 +4,7 @@
 use super::work::{Step, What, Work};
 use super::{Engine, Lanes, Other, RowId};
 use crate::engine::mend::runs;
-use crate::request::{DeviceOp, IoError};
+use crate::request::IoError;
 use crate::units::{BLOCK, BufId, BufRange, ChunkId};
 
 /// Lanes of a data member that a mend wants written.
@@ -51,7 +51,7 @@ impl Engine {
         (work.step, work.pending) = (Step::Write, 1);
         for (first, count) in runs(ask.lanes) {
             let buf = BufRange { buf: ask.from, offset: (first * BLOCK) as u32, len: (count * BLOCK) as u32 };
-            self.issue_strip(id, member, DeviceOp::Write { fua: false }, first, buf, false);
+            self.write_strip(id, member, first, buf, false);
         }
         self.count_work_down(id);
     }

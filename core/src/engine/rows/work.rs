@@ -8,7 +8,7 @@ use crate::chunk::Column;
 use crate::combine::{Addend, Combine};
 use crate::engine::Slip;
 use crate::engine::mend::runs;
-use crate::engine::sums::{Need, locate, memory};
+use crate::engine::sums::{BESIDE, Need, locate, memory};
 use crate::profile::parity::{Make, Plan, Row, Source};
 use crate::profile::{column_of, data_stripes};
 use crate::queue::class::Class;
@@ -54,6 +54,7 @@ pub(super) enum What {
     Restore(Restore),
     Rebuild,
     Check,
+    Copy,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +139,7 @@ impl Work {
             What::Change(parts) => parts.iter().any(|p| matches!(p.writer, super::Writer::Request(_))),
             What::Reconstruction(ask) => ask.is_urgent,
             What::Restore(ask) => ask.is_urgent,
-            What::Rebuild | What::Check => false,
+            What::Rebuild | What::Check | What::Copy => false,
         }
     }
 }
@@ -232,8 +233,9 @@ impl Engine {
             };
             self.rows.works[id].members[member].old = Some(strip);
             self.rows.works[id].members[member].asked |= new;
+            let from = (self.rows.works[id].members[member].column, 0);
             for lane in (0..16).filter(|lane| new >> lane & 1 == 1) {
-                self.issue_strip(id, member, DeviceOp::Read, lane, strip.range(lane, 1), false);
+                self.issue_strip(id, (member, lane), DeviceOp::Read, from, strip.range(lane, 1), false);
             }
         }
         self.count_work_down(id);
@@ -251,26 +253,26 @@ impl Engine {
         new
     }
 
-    /// Lanes of a strip, into or out of memory.
+    /// Lanes of a strip, into or out of memory: where it is, or is going to be.
     pub(super) fn issue_strip(
         &mut self,
         id: u32,
-        member: usize,
+        (member, lane): (usize, u64),
         op: DeviceOp,
-        lane: u64,
+        (column, copy): (Column, u8),
         buf: BufRange,
         no_merge: bool,
     ) {
         let work = &mut self.rows.works[id];
         work.pending += 1;
-        let (column, is_urgent) = (work.members[member].column, work.is_urgent());
+        let is_urgent = work.is_urgent();
         let class = match op {
             DeviceOp::Read if is_urgent => Class::SyncRead,
             DeviceOp::Read => Class::AsyncRead,
             _ if is_urgent => Class::SyncWrite,
             _ => Class::AsyncWrite,
         };
-        let set = CopySet { chunk: work.row.0, first: member as u16, copy: 0, tried: 0, offset: lane * BLOCK };
+        let set = CopySet { chunk: work.row.0, first: member as u16, copy, tried: 0, offset: lane * BLOCK };
         let owner = if is_urgent { Owner::Row(id) } else { Owner::RowInBackground(id) };
         let io = Io::new(owner, op, column.device, column.offset + lane * BLOCK, buf.len.into(), self.now);
         self.issue(Io { buf, set, kind: ChunkType::Data, no_merge, class, charged: class, ..io });
@@ -282,6 +284,7 @@ impl Engine {
         match (io.op, result) {
             (_, Ok(())) => {}
             (DeviceOp::Read, Err(_)) => member.bad |= super::lanes(io.set.offset, io.len),
+            (_, Err(_)) if io.set.copy == BESIDE => self.shift_failed(io.set.chunk),
             (_, Err(error)) => member.failed = Some(error),
         }
         self.count_work_down(id);
@@ -365,6 +368,7 @@ impl Engine {
             What::Change(_) => self.make_change(id),
             What::Reconstruction(_) => self.reconstruct_lanes(id),
             What::Rebuild => self.rebuild_strips(id),
+            What::Copy => self.copy_strip(id),
             What::Restore(_) | What::Check => unreachable!("it is not planned"),
         }
     }
@@ -374,6 +378,7 @@ impl Engine {
             What::Change(_) => self.plan_change_of(id),
             What::Reconstruction(_) => self.plan_reconstruction(id),
             What::Rebuild => self.plan_rebuild(id),
+            What::Copy => self.plan_copy(id),
             What::Restore(_) | What::Check => false,
         };
         match fits {
@@ -440,6 +445,7 @@ impl Engine {
             What::Restore(ask) => self.strip_restored(*ask, &work),
             What::Rebuild => self.row_rebuilt(&work),
             What::Check => self.checked(&work),
+            What::Copy => self.row_copied(&work),
         }
     }
 }
