@@ -425,6 +425,65 @@ fn who_goes_and_comes_back_while_columns_go_is_no_worse_for_it() {
     }
 }
 
+/// A replacement of which only the pool's own records are left to go; now `failures` writes of the member that comes fail.
+fn replaced_but_for_records(devices: usize, profile: Profile, failures: u64) -> World {
+    let mut world = World::with_pool(1, &vec![shape(96); devices], profile, profile.system(), &[]);
+    let v = world.volume("v", 64 * MIB, VolumeClass::Auto);
+    for i in 0..16 {
+        world.run(v, WRITE, i * MIB, MIB).unwrap();
+    }
+    world.run(v, Op::Flush, 0, 0).unwrap();
+    let tag = world.add_disk(&shape(96));
+    world.run_until(|w| w.done.iter().any(|(of, _)| *of == tag));
+    world.done.clear();
+    let by = DeviceId(devices as u32 + 1);
+    world.control(Command::ReplaceDevice { device: DeviceId(1), by }).unwrap();
+    world.run_until(|w| !holds(w, 1, false));
+    assert!(holds(&world, 1, true), "{profile:?}: the records go last");
+    let (from, to, percent, left) = (0, u64::MAX, 100, failures);
+    let trouble = Trouble::Error { read: false, write: true, flush: false, from, to, percent, left };
+    world.faults.0.push(Fault { device: by.0, trouble });
+    world.run_until(|w| w.engine().pool().device(by).is_some_and(|d| d.faults > 0));
+    world
+}
+
+/// Whether a member has a column of the pool's own records, or of something else.
+fn holds(world: &World, device: u32, records: bool) -> bool {
+    let pool = world.engine().pool();
+    let mut chunks = pool.chunks().filter(|c| (c.kind == ChunkType::System) == records);
+    chunks.any(|c| c.columns.iter().any(|c| c.device == DeviceId(device)))
+}
+
+/// Until the member that comes has the pool's own records they count where they are: the pool survives what it did before.
+#[test]
+fn records_stay_while_the_member_that_gets_them_fails() {
+    for (devices, profile) in [(2, Profile::Raid1), (3, Profile::Raid1c3), (4, Profile::Raid10)] {
+        for steps in [0, 10, 20, 50, 1000] {
+            let mut world = replaced_but_for_records(devices, profile, u64::MAX);
+            (0..steps).for_each(|_| _ = world.step());
+            if world.engine().pool().device(DeviceId(devices as u32 + 1)).unwrap().state == DeviceState::Failed {
+                // Then its content counts no more either, and that is the one fault that raid1 survives.
+                continue;
+            }
+            let others = (2..=devices as u32).filter(|&device| holds(&world, device, true)).collect::<Vec<_>>();
+            world.crash(Crash::Power);
+            world.faults.0.clear();
+            for device in others {
+                world.faults.0.push(Fault { device, trouble: Trouble::Absent { since: 0 } });
+            }
+            world.open().unwrap_or_else(|why| panic!("{profile:?}, after {steps} steps: {why}"));
+        }
+        // It fails for a moment only.
+        let mut world = replaced_but_for_records(devices, profile, 3);
+        world.run_until(|w| state(w) != Some(State::Running));
+        assert_eq!(state(&world), Some(State::Finished), "{profile:?}");
+        assert!(!members(&world).contains(&1));
+        world.run_until_quiet();
+        world.verify();
+        assert!(world.wrong.is_empty(), "{:?}", world.wrong);
+    }
+}
+
 /// Not a unit is free, and the pool's own records have no room for another chunk: their columns change places.
 #[test]
 fn a_full_pool_replaces_a_member_by_one_of_its_size() {

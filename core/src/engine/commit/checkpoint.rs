@@ -149,6 +149,7 @@ impl Engine {
             Step::Flush if self.commit.failure_lsn > checkpoint.first_lsn.max(self.journal.stable()) => {
                 self.wait_for_failure();
             }
+            Step::Flush if self.columns_stay(checkpoint.leaves.as_ref()) => self.retake_in_place(),
             Step::Flush => {
                 let flush = self.commit.checkpoint.as_ref().expect("just seen").flush;
                 self.flush_ended(flush);
@@ -250,6 +251,14 @@ impl Engine {
         }
     }
 
+    /// A member that was to get columns of the pool's own records has not got all: the image that counts has them where they were.
+    fn retake_in_place(&mut self) {
+        let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
+        let Departing { columns, .. } = checkpoint.leaves.take().expect("just seen");
+        self.take_columns_back(columns);
+        self.retake_image();
+    }
+
     /// The superblocks wait for a round that makes the note stable. A ring without room for it, and one that is not written
     /// yet or moves with this very checkpoint, leave it to the image.
     fn wait_for_failure(&mut self) {
@@ -345,8 +354,7 @@ impl Engine {
         self.intent.has_room = true;
         self.journal.checkpointed(checkpoint.first_lsn, checkpoint.log_seq);
         if let Some(Departing { chunks, ring, columns }) = checkpoint.leaves {
-            self.commit.left.extend(columns.into_iter().map(|(_, column)| column));
-            self.retire_left();
+            self.leave_columns(columns.into_iter().map(|(_, column)| column));
             if let Some((_, blocks)) = ring {
                 self.journal.set_blocks(blocks.into());
             }

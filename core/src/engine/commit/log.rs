@@ -82,8 +82,14 @@ impl Engine {
         self.log_moved();
     }
 
+    /// No checkpoint of now refers to these columns.
+    pub(in crate::engine) fn leave_columns(&mut self, columns: impl IntoIterator<Item = Column>) {
+        self.commit.left.extend(columns);
+        self.retire_left();
+    }
+
     /// Columns that no checkpoint of now refers to are free as soon as no group is on its way to them.
-    pub(super) fn retire_left(&mut self) {
+    fn retire_left(&mut self) {
         if self.commit.log_copies.pending == 0 {
             let left = core::mem::take(&mut self.commit.left);
             left.into_iter().for_each(|column| self.retire_extent(column));

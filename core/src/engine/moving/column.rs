@@ -25,8 +25,9 @@ use crate::meta::record::Record;
 use crate::profile::slice;
 use crate::units::{ChunkId, DeviceId, UNIT};
 
-/// How often a column is tried before its units go one by one: those need room that others were promised.
-const TRIES: u32 = 3;
+/// How often a column is tried before its units go one by one, which need room that others were promised; and one of the pool's
+/// own records before the job pauses.
+pub(super) const TRIES: u32 = 3;
 
 /// The column that is under way.
 #[derive(Clone, Copy, Debug)]

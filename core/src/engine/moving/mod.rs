@@ -65,6 +65,8 @@ pub(super) struct Work {
     unfit: BTreeMap<ChunkId, u32>,
     /// Room for columns of the pool's own records, where a member is replaced.
     kept: Vec<(ChunkId, Column)>,
+    /// How often they came back since the member that was to get them did not.
+    swaps_failed: u32,
     /// Units that could not be read.
     lost: BTreeSet<(ChunkId, u32)>,
     meter: Meter,

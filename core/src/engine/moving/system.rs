@@ -11,8 +11,9 @@
 
 use alloc::vec::Vec;
 
+use super::column::TRIES;
 use super::part::Leaving;
-use super::{Engine, Turn};
+use super::{Engine, PATIENCE_NS, Turn};
 use crate::ChunkType;
 use crate::chunk::{Column, Shift};
 use crate::device::Used;
@@ -32,6 +33,8 @@ impl Engine {
         } else if self.commit.is_writing_pages() {
             // The pages of two images would be counted.
             return Turn::Nothing;
+        } else if self.moving.swaps_failed >= TRIES {
+            self.stop_for_failures();
         } else if self.swap_system(&sources) || self.move_system(&sources) {
             self.moving.leaving = Some(Leaving::System);
         } else {
@@ -110,7 +113,8 @@ impl Engine {
         for &id in sources {
             let chunk = self.pool.chunk(id).expect("a source exists");
             let Some(shift) = self.pool.swap_of(chunk, old, new) else {
-                self.swap_back(columns);
+                // Nothing is on its way there.
+                self.swap_back(columns).into_iter().for_each(|column| self.free_extent(column));
                 return false;
             };
             let (column, len) = (chunk.columns[shift.column], chunk.stripe);
@@ -125,20 +129,46 @@ impl Engine {
         true
     }
 
-    fn swap_back(&mut self, columns: Vec<(ChunkId, Column)>) {
+    /// Whether columns have to stay where they are after all: the member that was to get them did not get everything, and
+    /// who has them is there with all of it.
+    pub(in crate::engine) fn columns_stay(&self, leaves: Option<&Departing>) -> bool {
+        let (Some(leaves), Some((_, new))) = (leaves, self.heir()) else { return false };
+        let has_all = |id| self.pool.is_online(id) && self.pool.device(id).is_some_and(|d| !d.is_behind);
+        !leaves.columns.is_empty() && !has_all(new) && leaves.columns.iter().all(|(_, column)| has_all(column.device))
+    }
+
+    /// They do: the next image is written to the old member in full, and the job tries again later.
+    pub(in crate::engine) fn take_columns_back(&mut self, columns: Vec<(ChunkId, Column)>) {
+        if let Some(old) = self.heir().and_then(|(old, _)| self.pool.device_mut(old)) {
+            old.is_behind = true;
+        }
+        let lost = self.swap_back(columns);
+        self.leave_columns(lost);
+        self.moving.leaving = None;
+        self.moving.swaps_failed += 1;
+        self.moving.not_before = Some(self.now + PATIENCE_NS);
+    }
+
+    /// The same chunks have the columns that they had; those that they were to get, which stay held.
+    fn swap_back(&mut self, columns: Vec<(ChunkId, Column)>) -> Vec<Column> {
+        let Some((_, new)) = self.heir() else { return Vec::new() };
+        let mut back = Vec::new();
         for (id, column) in columns {
-            let Some((_, new)) = self.heir() else { continue };
             let Some(chunk) = self.pool.chunk_mut(id) else { continue };
             chunk.shunned = true;
-            if let Some(index) = chunk.columns.iter().position(|c| c.device == new) {
-                self.pool.move_column(id, index, column).expect("its place was held");
-            }
+            let Some(index) = chunk.columns.iter().position(|c| c.device == new) else { continue };
+            let (len, to) = (chunk.stripe, chunk.columns[index]);
+            self.pool.move_column(id, index, column).expect("its place was held");
+            self.hold_extent(Shift { column: index, to }, Used { len, chunk: id });
+            back.push(to);
         }
+        back
     }
 
     /// The checkpoint that would have left them found no room for its pages: they stay.
     pub(in crate::engine) fn system_stays(&mut self, Departing { chunks, columns, .. }: Departing) {
-        self.swap_back(columns);
+        let lost = self.swap_back(columns);
+        self.leave_columns(lost);
         for id in chunks {
             self.commit.reopen_pages(id);
             if let Some(chunk) = self.pool.chunk_mut(id) {
