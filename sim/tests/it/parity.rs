@@ -250,15 +250,21 @@ fn what_rots_on_one_member_is_made_from_the_others() {
     }
 }
 
-/// The power goes at some moment of a run, and so many members with it; with the one more that a profile does not survive it
-/// would be refused.
-fn crash_beside_loss(seed: u64, slip: Option<Slip>) -> Result<(), String> {
+/// A pool of some profile, of up to so many members, with content.
+fn drawn_pool(seed: u64, devices_max: u64) -> (Rng, Profile, usize, World, VolumeId) {
     let mut rng = Rng::new(seed);
     let profile = *rng.pick(&PARITY);
-    let devices = rng.between(profile.facts().devs_min as u64, 6) as usize;
+    let devices = rng.between(profile.facts().devs_min as u64, devices_max) as usize;
     let checksum = *rng.pick(&["none", "crc32c"]);
     let (mut world, v) = pool(seed, devices, profile, checksum);
     stir(&mut world, v, &mut rng, 40);
+    (rng, profile, devices, world, v)
+}
+
+/// The power goes at some moment of a run, and so many members with it; with the one more that a profile does not survive it
+/// would be refused.
+fn crash_beside_loss(seed: u64, slip: Option<Slip>) -> Result<(), String> {
+    let (mut rng, profile, devices, mut world, v) = drawn_pool(seed, 6);
     if slip.is_some() {
         world.slip = slip;
         world.crash(Crash::Process);
@@ -452,12 +458,7 @@ fn a_member_of_a_full_pool_is_replaced_column_by_column() {
 
 /// A member is replaced under load, and the power goes at some moment of that.
 fn cut_beside_replace(seed: u64, slip: Option<Slip>) -> Result<(), String> {
-    let mut rng = Rng::new(seed);
-    let profile = *rng.pick(&PARITY);
-    let devices = rng.between(profile.facts().devs_min as u64, 5) as usize;
-    let checksum = *rng.pick(&["none", "crc32c"]);
-    let (mut world, v) = pool(seed, devices, profile, checksum);
-    stir(&mut world, v, &mut rng, 40);
+    let (mut rng, _, devices, mut world, v) = drawn_pool(seed, 5);
     world.add_disk(&shape(96));
     world.run_until_quiet();
     if slip.is_some() {

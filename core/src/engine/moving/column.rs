@@ -7,15 +7,15 @@
 //!   free    the old extent                               once that is stable, and nobody looks at it any more
 //! ```
 //!
-//! One chunk at a time. A unit is read without its lock, and written under it. What cannot go like this (no extent over
-//! there is long enough, some block has no readable copy, the new member fails) is left to [`super::unit`], which finds
-//! each unit a place of its own.
+//! One chunk at a time. Strips of rows go row by row instead, in `rows/column.rs`. A unit is read without its lock, and written
+//! under it. What cannot go like this (no extent over there is long enough, some block has no readable copy, the new member
+//! fails) is left to [`super::unit`], which finds each unit a place of its own.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec;
 
 use super::unit::{Begun, Target};
-use super::{Engine, Home, Round, Table, Turn, Walk};
+use super::{Engine, Home, Round, TRIES, Table, Turn, Walk};
 use crate::ChunkType;
 use crate::chunk::{Chunk, Shift};
 use crate::device::Used;
@@ -24,10 +24,6 @@ use crate::job::Task;
 use crate::meta::record::Record;
 use crate::profile::slice;
 use crate::units::{ChunkId, DeviceId, UNIT};
-
-/// How often a column is tried before its units go one by one, which need room that others were promised; and one of the pool's
-/// own records before the job pauses.
-pub(super) const TRIES: u32 = 3;
 
 /// The column that is under way.
 #[derive(Clone, Copy, Debug)]
@@ -70,8 +66,8 @@ impl Engine {
     /// Begins with the next chunk of which a column can go as it is; says whether there was one.
     pub(super) fn begin_shift(&mut self) -> bool {
         let Some((old, new)) = self.heir().filter(|(_, new)| !self.pool.stale.contains_key(new)) else { return false };
-        let shift = |c: &Chunk| self.can_shift(c).then(|| self.pool.shift_of(c, old, new)).flatten();
-        let next = self.pool.chunks().find_map(|c| Some((c.id, shift(c)?)));
+        let can_go = |c: &&Chunk| self.can_shift(c);
+        let next = self.pool.chunks().filter(can_go).find_map(|c| Some((c.id, self.pool.shift_of(c, old, new)?)));
         let Some((id, shift)) = next else { return false };
         let chunk = self.pool.chunk_mut(id).expect("just seen");
         chunk.shift = Some(shift);
@@ -129,7 +125,7 @@ impl Engine {
     /// What a row holds is over there.
     pub(in crate::engine) fn count_row_moved(&mut self, chunk: ChunkId, row: u32) {
         let units = self.pool.chunk(chunk).map_or(0, |c| c.units_in_row(row));
-        (0..units).for_each(|_| self.count_moved());
+        self.count_moved(units.into());
     }
 
     /// Every unit of the chunk was tried.

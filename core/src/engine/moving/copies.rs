@@ -83,7 +83,7 @@ impl Engine {
     }
 
     /// The chunk of which a column is on its way.
-    fn shifting(&self) -> Option<ChunkId> {
+    pub(in crate::engine) fn shifting(&self) -> Option<ChunkId> {
         self.moving.shift.map(|shifting| shifting.chunk)
     }
 

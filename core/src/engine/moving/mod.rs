@@ -44,6 +44,9 @@ use unit::{Begun, Move};
 pub(super) const TOKENS: u32 = 1 << 30;
 /// How long a pass that found nothing to move waits for the next one.
 const PATIENCE_NS: u64 = 100_000_000;
+/// How often a column is tried before its units go one by one, which need room that others were promised; and one of the pool's
+/// own records before the job pauses.
+const TRIES: u32 = 3;
 
 /// The running part of a job; what lasts is [`Job`].
 #[derive(Default)]
@@ -108,11 +111,6 @@ impl Work {
     /// A unit waits for room that has to come free.
     pub(super) fn is_starved(&self) -> bool {
         self.starved.is_some()
-    }
-
-    /// The pool closes: nothing goes on.
-    pub(super) fn is_closing(&self) -> bool {
-        self.closing
     }
 
     /// Somebody has the lock of this range now, and may change it: what was read of it without does not count.

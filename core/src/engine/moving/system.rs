@@ -11,9 +11,8 @@
 
 use alloc::vec::Vec;
 
-use super::column::TRIES;
 use super::part::Leaving;
-use super::{Engine, PATIENCE_NS, Turn};
+use super::{Engine, PATIENCE_NS, TRIES, Turn};
 use crate::ChunkType;
 use crate::chunk::{Column, Shift};
 use crate::device::Used;

@@ -334,7 +334,7 @@ impl Engine {
         match fine && !self.commit.is_dead() {
             true => {
                 self.note_unflushed(volume, at * UNIT, (at + 1) * UNIT);
-                self.count_moved();
+                self.count_moved(1);
             }
             false => self.shift_failed(self.moving.moves[id].from.0),
         }
@@ -392,13 +392,13 @@ impl Engine {
         self.moving.moves[id].step = Step::Log;
         self.moving.logged.push_back((lsn, id));
         self.moving.pass.moved += 1;
-        self.count_moved();
+        self.count_moved(1);
     }
 
-    pub(super) fn count_moved(&mut self) {
+    pub(super) fn count_moved(&mut self, units: u64) {
         let now = self.now;
         if let Some(job) = self.job_mut() {
-            job.done = job.done.saturating_add(UNIT);
+            job.done = job.done.saturating_add(units * UNIT);
             let done = job.done;
             self.moving.meter.note(now, done);
         }

@@ -98,12 +98,12 @@ impl Engine {
         let goes_beside = |i: usize| self.beside(id, work.data + i).is_some();
         let (good, beside) = ([good(0), good(1)], [goes_beside(0), goes_beside(1)]);
         let all = [good[0] || beside[0], good[1] || beside[1]];
-        if self.plan_work(id, |row| plan_change(row, &written, all).ok()) {
-            return true;
+        let fits = self.plan_work(id, |row| plan_change(row, &written, all).ok());
+        if fits || all == good {
+            return fits;
         }
-        if all != good {
-            self.shift_failed(self.rows.works[id].row.0);
-        }
+        // Not in both places, then: the column is tried another time.
+        self.shift_failed(self.rows.works[id].row.0);
         self.plan_work(id, |row| plan_change(row, &written, good).ok())
     }
 

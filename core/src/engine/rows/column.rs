@@ -82,7 +82,7 @@ impl Engine {
     /// Where a strip goes besides, while its column is on its way.
     pub(super) fn beside(&self, id: u32, member: usize) -> Option<Column> {
         let (chunk, row) = self.rows.works[id].row;
-        let c = self.pool.chunk(chunk)?;
+        let c = self.pool.chunk(self.shifting().filter(|&shifting| shifting == chunk)?)?;
         let shift = c.shift?;
         let is_meant = shift.column == column_of(c.profile, c.columns.len(), row.into(), member);
         is_meant.then(|| Column { offset: shift.to.offset + u64::from(row) * STRIP, ..shift.to })

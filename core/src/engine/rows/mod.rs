@@ -190,7 +190,7 @@ impl Engine {
                 break;
             }
             let Some(row) = self.rows.ready.pop_front() else { break };
-            if self.rows.copies.held == Some(row.0) && !self.moving.is_closing() {
+            if self.rows.copies.held == Some(row.0) && !self.is_closing() {
                 self.rows.ready.push_back(row);
                 continue;
             }
