@@ -196,6 +196,11 @@ impl Chunk {
         ((self.length / UNIT) as u32).checked_div(self.width).unwrap_or(0)
     }
 
+    /// Units of a row: as many as there are data members; 0 without rows.
+    pub fn row_units(&self) -> u32 {
+        self.width
+    }
+
     /// Row and data member of a unit, of a profile with parity.
     pub fn row_of(&self, unit: u32) -> Option<(u32, usize)> {
         (self.width > 0).then(|| (unit / self.width, (unit % self.width) as usize))

@@ -370,6 +370,7 @@ impl Engine {
                             .chain(self.moving_wake())
                             .chain(self.homing_deadline())
                             .chain(self.spare_deadline())
+                            .chain(self.gathering_deadline())
                             .chain(self.wakes.next())
                             .min();
                         return Output::Idle { until };

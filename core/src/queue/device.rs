@@ -357,6 +357,11 @@ impl DeviceQueue {
         QueueReport { settings: self.config.list(pool, device), stats: (*self.stats).clone(), reasons, left_behind }
     }
 
+    /// How long something may wait so that it grows.
+    pub(crate) fn wait_ns(&self) -> u64 {
+        if self.config.budget == BudgetName::Auto { self.config.budget_wait_ns } else { 0 }
+    }
+
     /// Commands on the device.
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight

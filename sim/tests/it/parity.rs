@@ -9,7 +9,7 @@ use braid_core::{DeviceState, Profile, Slip};
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::rng::Rng;
 use braid_sim::world::Shape;
-use braid_sim::{Crash, World};
+use braid_sim::{Crash, Model, World};
 
 use crate::common::{all_is_well, device_state, reopen, scrub, shape};
 
@@ -72,6 +72,66 @@ fn what_is_written_is_read_and_parity_is_what_it_should_be() {
             check_parity(&world);
         }
     }
+}
+
+/// A volume on five disks, all rows of which hold something already.
+fn live_rows(settings: &[(&str, &str)]) -> (World, VolumeId) {
+    let disk = Shape { model: Model::shipped("hdd").unwrap(), class: "hdd", ..shape(256) };
+    let mut world = World::with_pool(29, &vec![disk; 5], Profile::Raid5, Profile::Raid1, settings);
+    let v = world.volume("v", 32 * MIB, VolumeClass::Data);
+    (0..32).for_each(|i| world.run(v, WRITE, i * MIB, MIB).unwrap());
+    world.run_until_quiet();
+    (world, v)
+}
+
+/// All of it once more, a strip at a time and so many under way: bytes that members read for parity, and the time it took.
+fn overwrite(depth: usize, settings: &[(&str, &str)]) -> (u64, u64) {
+    let (mut world, v) = live_rows(settings);
+    let reads = |world: &World| world.engine().pool().devices().map(|d| d.counters.read_bytes).sum::<u64>();
+    let (before, since) = (reads(&world), world.now());
+    for i in 0..512 {
+        world.submit(1, v, WRITE, i * 64 * KIB, 64 * KIB, Default::default());
+        world.run_until(|world| world.outstanding() < depth);
+    }
+    world.run_until_answered();
+    let outcome = (reads(&world) - before, world.now() - since);
+    all_is_well(&mut world);
+    outcome
+}
+
+#[test]
+fn what_a_stream_writes_is_gathered_into_rows_and_who_is_alone_does_not_wait() {
+    let both = |depth| (overwrite(depth, &[]), overwrite(depth, &[("budget_wait", "off")]));
+    let (waiting, off) = both(1);
+    assert_eq!(waiting, off, "there is nobody to wait for");
+    for (depth, reads_fall, time_falls) in [(4, 2, 1.25), (16, 50, 1.35)] {
+        let (waiting, off) = both(depth);
+        println!("{depth} at once: bytes read and ns {waiting:?}, without waiting {off:?}");
+        assert!(waiting.0 * reads_fall <= off.0, "{depth} at once: {waiting:?} and {off:?}");
+        assert!(waiting.1 as f64 * time_falls <= off.1 as f64, "{depth} at once: {waiting:?} and {off:?}");
+    }
+}
+
+/// What goes on from a row waits for that row, which somebody writes to again and again.
+#[test]
+fn the_wait_for_a_row_before_has_an_end() {
+    let (mut world, v) = live_rows(&[]);
+    let row = 4 * 64 * KIB;
+    let since = world.now();
+    let mut waits = None;
+    // More often than one of them takes.
+    for i in 0..60 {
+        world.submit(1, v, WRITE, i % 16 * 4 * KIB, 4 * KIB, Default::default());
+        world.run_until(|world| world.now() >= since + i * 5_000_000);
+        let tag = *waits.get_or_insert_with(|| world.submit(2, v, WRITE, row, 4 * KIB, Default::default()));
+        if world.answers.iter().any(|answer| answer.tag == tag) {
+            break;
+        }
+    }
+    let took_ms = (world.now() - since) / 1_000_000;
+    assert!((100..200).contains(&took_ms), "{took_ms} ms");
+    world.run_until_answered();
+    all_is_well(&mut world);
 }
 
 fn take_out(world: &mut World, device: u32) {

@@ -22,6 +22,7 @@
 //! |---|---|
 //! | `mod.rs` | who wants what of which row; whose turn it is |
 //! | `work.rs` | what is being done to a row; memory; reads, and what checksums say of them |
+//! | `gather.rs` | how long what is written waits for its neighbours |
 //! | `change.rs` | what is written, and its parity |
 //! | `rebuild.rs` | strips made from others: reconstructions, rebuilds |
 //! | `restore.rs` | what a mend found right, written |
@@ -35,6 +36,7 @@
 mod change;
 mod check;
 mod column;
+mod gather;
 mod missed;
 mod rebuild;
 mod replay;
@@ -52,7 +54,7 @@ use crate::profile::parity::Lanes;
 use crate::queue::CopySet;
 use crate::regions::{REGION, Region, of_row};
 use crate::slab::Slab;
-use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufRange, ChunkId, STRIP, VolumeId};
+use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufRange, ChunkId, Instant, STRIP, VolumeId};
 use rebuild::Reconstruction;
 pub(super) use rebuild::Who;
 use restore::Restore;
@@ -78,6 +80,7 @@ pub(super) struct Rows {
     lines: BTreeMap<RowId, Line>,
     /// Rows that somebody wants something of and nobody works at, each once.
     ready: VecDeque<RowId>,
+    gathering: gather::Gathering,
     works: Slab<Work>,
     /// Bytes of strips that works may have in memory.
     memory: u64,
@@ -96,6 +99,10 @@ pub(super) struct Rows {
 #[derive(Default)]
 struct Line {
     parts: Vec<Part>,
+    /// When the first of them came. What had its turn and could not be done at once comes back without.
+    since: Option<Instant>,
+    /// They wait for more.
+    gathers_until: Option<Instant>,
     others: VecDeque<Other>,
     is_worked_at: bool,
     is_ready: bool,
@@ -164,7 +171,11 @@ impl Engine {
         let lanes = lanes(offset, len);
         let no_merge = matches!(writer, Writer::Request(id) if self.requests[id].request.no_merge);
         let part = Part { writer, member, first: lanes.trailing_zeros() as u8, lanes, buf, no_merge };
-        self.rows.want(row, |line| line.parts.push(part));
+        let now = self.now;
+        self.rows.want(row, |line| {
+            line.since.get_or_insert(now);
+            line.parts.push(part);
+        });
     }
 
     /// Row and data member of a byte of a chunk with rows.
@@ -184,6 +195,7 @@ impl Engine {
         if self.rows.lines.is_empty() && self.rows.ring.is_idle() {
             return false;
         }
+        self.end_gathering();
         let mut any = false;
         for _ in 0..self.rows.ready.len() {
             if self.rows.memory >= MEMORY_MAX && self.rows.works.len() > 0 {
@@ -192,6 +204,9 @@ impl Engine {
             let Some(row) = self.rows.ready.pop_front() else { break };
             if self.rows.copies.held == Some(row.0) && !self.is_closing() {
                 self.rows.ready.push_back(row);
+                continue;
+            }
+            if self.gathers(row) {
                 continue;
             }
             self.work_at(row);
@@ -211,7 +226,7 @@ impl Engine {
             Some(Other::Check) => self.begin_check(row),
             Some(Other::Copy) => self.begin_copy_of(row),
             None => {
-                let parts = core::mem::take(&mut line.parts);
+                let parts = self.take_parts(row);
                 self.begin_change(row, parts);
             }
         }
@@ -222,7 +237,10 @@ impl Engine {
         let line = self.rows.lines.get_mut(&row).expect("it was worked at");
         line.is_worked_at = false;
         match line.parts.is_empty() && line.others.is_empty() {
-            true => drop(self.rows.lines.remove(&row)),
+            true => {
+                self.rows.lines.remove(&row);
+                self.shorten_gathering(row);
+            }
             false => self.rows.want(row, |_| ()),
         }
     }
