@@ -60,9 +60,10 @@ impl Engine {
         true
     }
 
-    /// That of the member that waits longest.
+    /// That of the member that waits longest, of those that are there.
     fn gather_ns(&self, chunk: &Chunk) -> u64 {
-        let queues = chunk.columns.iter().filter_map(|column| self.queues.get(column.device));
+        let there = chunk.columns.iter().map(|column| column.device).filter(|&device| self.pool.is_online(device));
+        let queues = there.filter_map(|device| self.queues.get(device));
         queues.map(|queue| queue.wait_ns()).max().unwrap_or(0)
     }
 
