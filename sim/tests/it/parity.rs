@@ -5,7 +5,7 @@ use braid_core::job::Choice;
 use braid_core::request::Op;
 use braid_core::scrub::State;
 use braid_core::units::{DeviceId, KIB, MIB, VolumeId};
-use braid_core::{DeviceState, Profile, Slip};
+use braid_core::{ChunkType, DeviceState, Profile, Slip};
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::rng::Rng;
 use braid_sim::world::Shape;
@@ -311,12 +311,28 @@ fn what_rots_on_one_member_is_made_from_the_others() {
 }
 
 /// A pool of some profile, of up to so many members, with content.
+/// So many units of the first metadata chunk are left: the stripe journal goes on in the next one, on other members.
+fn fill_metadata(world: &mut World, left: u32) {
+    let v = world.volume("m", 64 * MIB, VolumeClass::Metadata);
+    let free = |world: &World| {
+        world.engine().pool().chunks().find(|c| c.kind == ChunkType::Metadata).map_or(u32::MAX, |c| c.free_units())
+    };
+    let mut at = 0;
+    while free(world) > left {
+        world.run(v, WRITE, at, 64 * KIB).unwrap();
+        at += 64 * KIB;
+    }
+}
+
 fn drawn_pool(seed: u64, devices_max: u64) -> (Rng, Profile, usize, World, VolumeId) {
     let mut rng = Rng::new(seed);
     let profile = *rng.pick(&PARITY);
     let devices = rng.between(profile.facts().devs_min as u64, devices_max) as usize;
     let checksum = *rng.pick(&["none", "crc32c"]);
     let (mut world, v) = pool(seed, devices, profile, checksum);
+    if rng.percent(30) {
+        fill_metadata(&mut world, rng.between(1, 15) as u32);
+    }
     stir(&mut world, v, &mut rng, 40);
     (rng, profile, devices, world, v)
 }

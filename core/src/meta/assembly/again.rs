@@ -60,6 +60,9 @@ pub(crate) struct Lacking {
     pub(crate) bytes: Arc<[u8]>,
 }
 
+/// Units of one copy of the journal that count and are there.
+type Copy = Vec<Option<MetaRead>>;
+
 /// A group as it was found.
 struct Group {
     /// Its blocks of the journal.
@@ -76,11 +79,12 @@ impl Assembly {
     /// The last groups of the journal, as far back as each follows the one before.
     ///
     /// Each copy of the journal is read by itself: a group that is whole on one of them counts. Copies of members that missed
-    /// something of it are left out, since what stands there may be older than what follows it.
+    /// something of it are left out, since what stands there may be older than what follows it. Units may be on other members
+    /// each: what a copy has not, or cannot read, is taken from another one, since what counts was written to all that are there.
     pub(super) fn replay(&self, pool: &Pool) -> Result<Replay, Stop> {
         let Some(volume) = pool.volume(INTERNAL) else { return Ok(Replay::default()) };
         let mut may_know_more = false;
-        let mut copies: Vec<Vec<Option<MetaRead>>> = Vec::new();
+        let mut copies: Vec<Copy> = Vec::new();
         for unit in 0..UNITS_MAX {
             let entry = volume.map.get(unit);
             let Some(c) = pool.chunk(entry.chunk()).filter(|_| entry.is_mapped()) else { break };
@@ -106,7 +110,7 @@ impl Assembly {
             return Err(Stop::Need(missing));
         }
         let mut groups: BTreeMap<u64, Group> = BTreeMap::new();
-        let rings: Vec<Vec<&RingBlock>> = copies.iter().map(|units| self.copy_of_ring(units)).collect();
+        let rings: Vec<Vec<&RingBlock>> = (0..copies.len()).map(|copy| self.copy_of_ring(&copies, copy)).collect();
         // By their first block: copies are mostly alike, and to compare them is less work than to check each.
         let mut known: BTreeMap<usize, u64> = BTreeMap::new();
         for (copy, ring) in rings.iter().enumerate() {
@@ -155,22 +159,28 @@ impl Assembly {
         for group in last.iter().rev() {
             let here = &group.place;
             if !later.iter().any(|other| other.start < here.end && here.start < other.end) {
-                lacking.extend(group.lacking(&copies, &rings));
+                lacking.extend(group.lacking(&copies, &rings, |read| self.unit_of_ring(read).is_none()));
             }
             later.push(here);
         }
         Ok(Replay { words: last.into_iter().flat_map(|group| group.words).collect(), lacking, may_know_more })
     }
 
-    /// One copy, zeros where it cannot be read.
-    fn copy_of_ring(&self, units: &[Option<MetaRead>]) -> Vec<&RingBlock> {
-        let mut blocks = Vec::with_capacity(units.len() * BLOCKS_PER_UNIT as usize);
-        for unit in units {
-            let held = unit.and_then(|read| self.have.get(&read)).and_then(|held| held.result.as_ref().ok());
-            let (whole, _) = held.map_or(&[][..], |bytes| bytes).as_chunks();
-            blocks.extend(whole.iter().chain(core::iter::repeat(&NOTHING)).take(BLOCKS_PER_UNIT as usize));
+    /// One copy, and others where it cannot be read; zeros where none can.
+    fn copy_of_ring(&self, copies: &[Copy], copy: usize) -> Vec<&RingBlock> {
+        let read = |copy: &Copy, unit: usize| copy.get(unit)?.and_then(|read| self.unit_of_ring(&read));
+        let mut blocks = Vec::new();
+        for unit in 0..copies.iter().map(Vec::len).max().unwrap_or(0) {
+            let own = copies.get(copy).and_then(|copy| read(copy, unit));
+            let held = own.or_else(|| copies.iter().find_map(|copy| read(copy, unit))).unwrap_or_default();
+            blocks.extend(held.iter().chain(core::iter::repeat(&NOTHING)).take(BLOCKS_PER_UNIT as usize));
         }
         blocks
+    }
+
+    fn unit_of_ring(&self, read: &MetaRead) -> Option<&[RingBlock]> {
+        let bytes = self.have.get(read)?.result.as_ref().ok()?;
+        Some(bytes.as_chunks().0)
     }
 }
 
@@ -195,17 +205,19 @@ impl Group {
         rings.get(*self.on.first()?)?.get(self.place.clone())
     }
 
-    /// What has to be written for every copy that counts to have it.
-    fn lacking(&self, copies: &[Vec<Option<MetaRead>>], rings: &[Vec<&RingBlock>]) -> Vec<Lacking> {
+    /// What has to be written for every copy that counts to have it; `failed` are units that could not be read.
+    fn lacking(&self, copies: &[Copy], rings: &[Vec<&RingBlock>], failed: impl Fn(&MetaRead) -> bool) -> Vec<Lacking> {
         let blocks = self.first_of(rings).unwrap_or_default();
         let mut lacking = Vec::new();
-        for (_, units) in copies.iter().enumerate().filter(|(copy, _)| !self.on.contains(copy)) {
+        for (copy, units) in copies.iter().enumerate() {
+            let is_on = self.on.contains(&copy);
             let mut at = self.place.start;
             while at < self.place.end {
                 let (unit, within) = (at / BLOCKS_PER_UNIT as usize, at as u64 % BLOCKS_PER_UNIT * BLOCK);
                 let end = ((unit + 1) * BLOCKS_PER_UNIT as usize).min(self.place.end);
                 if let (Some(Some(unit)), Some(part)) =
                     (units.get(unit), blocks.get(at - self.place.start..end - self.place.start))
+                    && (!is_on || failed(unit))
                 {
                     let bytes: Vec<u8> = part.iter().flat_map(|block| block.as_slice()).copied().collect();
                     let (offset, at) = (unit.offset + within, at as u64 * BLOCK);
