@@ -605,6 +605,19 @@ pub enum Event {
         /// First byte on it.
         device_offset: u64,
     },
+    /// Data of a row without checksums was not what both parities say, and was written anew.
+    StripRepaired {
+        /// The chunk.
+        chunk: ChunkId,
+        /// The row.
+        row: u32,
+        /// Bytes, whole blocks.
+        len: u64,
+        /// The device.
+        device: DeviceId,
+        /// First byte on it.
+        device_offset: u64,
+    },
     /// A scrub reports no more places one by one; they are only counted.
     ScrubTellsNoMore,
     /// A scrub has read everything.

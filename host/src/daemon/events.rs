@@ -123,6 +123,7 @@ impl Narrator {
             | Event::ScrubReadError { .. }
             | Event::Repaired { .. }
             | Event::ParityRepaired { .. }
+            | Event::StripRepaired { .. }
             | Event::ScrubTellsNoMore
             | Event::ScrubFinished { .. } => return super::scrub::sentence(event, |id| self.device(id)),
             Event::JobEnded { .. }

@@ -2,10 +2,12 @@
 
 use braid_core::control::{Command, VolumeClass};
 use braid_core::job::Choice;
+use braid_core::profile::column_of;
 use braid_core::request::Op;
 use braid_core::scrub::State;
 use braid_core::units::{DeviceId, KIB, MIB, VolumeId};
 use braid_core::{ChunkType, DeviceState, Profile, Slip};
+use braid_sim::disk::Content;
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::rng::Rng;
 use braid_sim::world::Shape;
@@ -310,7 +312,66 @@ fn what_rots_on_one_member_is_made_from_the_others() {
     }
 }
 
-/// A pool of some profile, of up to so many members, with content.
+/// Nothing has a checksum, and one strip of a row is wrong here and there: two parities can tell which, one can only be made anew.
+#[test]
+fn what_rots_without_checksums_is_found_by_two_parities() {
+    for seed in 0..6 {
+        let (mut world, v) = pool(seed, 4 + seed as usize % 3, Profile::Raid6, "none");
+        let mut rng = Rng::new(seed);
+        stir(&mut world, v, &mut rng, 100);
+        world.run(v, Op::Flush, 0, 0).unwrap();
+        world.run_until_quiet();
+        let chunk = world.engine().pool().chunks().find(|c| c.rows() > 0).expect("there is data");
+        let (columns, rows) = (chunk.columns.clone(), chunk.rows());
+        let is_live: Vec<bool> = (0..rows).map(|row| chunk.is_live(row)).collect();
+        let mut hits = 0;
+        for row in (0..rows).filter(|&row| is_live[row as usize]) {
+            let column = rng.pick(&columns);
+            let from = column.offset + u64::from(row) * 64 * KIB;
+            hits += world.disks[column.device.index() - 1].flip(from, from + 64 * KIB, 300, &mut rng).len();
+        }
+        assert!(hits > 100, "{hits} blocks are bad");
+        scrub(&mut world);
+        let found = world.engine().pool().scrub.clone();
+        assert_eq!((found.differences, found.repaired), (hits as u64, hits as u64), "{found:?}");
+        check_parity(&world);
+        all_is_well(&mut world);
+    }
+}
+
+/// Both parities of a block are what they were before it changed. Its checksum says that it is right; without one, two against
+/// one are believed.
+#[test]
+fn what_a_checksum_calls_right_stays_although_both_parities_say_otherwise() {
+    for (checksum, wrong_blocks) in [("crc32c", 2), ("none", 1)] {
+        let (mut world, v) = pool(31, 5, Profile::Raid6, checksum);
+        let change = |world: &mut World| {
+            world.run(v, WRITE, 64 * KIB, 4 * KIB).unwrap();
+            world.run(v, Op::Flush, 0, 0).unwrap();
+            world.run_until_quiet();
+        };
+        change(&mut world);
+        let chunk = world.engine().pool().chunks().find(|c| c.rows() > 0).expect("there is data");
+        let parity: Vec<_> = (3..5).map(|member| chunk.columns[column_of(Profile::Raid6, 5, 0, member)]).collect();
+        let disk = |device: DeviceId| device.index() - 1;
+        let before = parity.iter().map(|p| world.disks[disk(p.device)].read_bytes(p.offset, 4 * KIB));
+        let before: Vec<Vec<u8>> = before.collect();
+        change(&mut world);
+        for (p, bytes) in parity.iter().zip(&before) {
+            let mut content = Content::new();
+            content.push_bytes(bytes);
+            world.disks[disk(p.device)].write(p.offset, &content, true, || true);
+        }
+        assert_eq!(world.wrong_parity().len(), 2, "both parities are old");
+        scrub(&mut world);
+        assert_eq!(world.engine().pool().scrub.differences, wrong_blocks, "{checksum}");
+        check_parity(&world);
+        if checksum != "none" {
+            all_is_well(&mut world);
+        }
+    }
+}
+
 /// So many units of the first metadata chunk are left: the stripe journal goes on in the next one, on other members.
 fn fill_metadata(world: &mut World, left: u32) {
     let v = world.volume("m", 64 * MIB, VolumeClass::Metadata);
@@ -324,6 +385,7 @@ fn fill_metadata(world: &mut World, left: u32) {
     }
 }
 
+/// A pool of some profile, of up to so many members, with content.
 fn drawn_pool(seed: u64, devices_max: u64) -> (Rng, Profile, usize, World, VolumeId) {
     let mut rng = Rng::new(seed);
     let profile = *rng.pick(&PARITY);

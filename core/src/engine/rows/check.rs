@@ -1,5 +1,5 @@
 //! Parity under a scrub: when all that volumes hold was read, each live row is read whole and its parity made once more. What is
-//! not alike is written anew, where checksums find nothing wrong with the data.
+//! not alike is written anew, where checksums find nothing wrong with the data, and two parities neither.
 
 use super::work::{Step, TAG, What, Work};
 use super::{ALL, Engine, Other, RowId};
@@ -133,10 +133,16 @@ impl Engine {
         self.count_work_down(id);
     }
 
-    /// One lane of parity was compared with what it should be.
+    /// One lane of parity was compared with what it should be, or would be.
     pub(in crate::engine) fn row_compared(&mut self, tag: u64, equal: bool) {
         let (id, member, lane) = (((tag & !TAG) >> 16) as u32, (tag >> 8 & 0xff) as usize, tag & 0xff);
-        self.rows.works[id].members[member].made |= u16::from(!equal) << lane;
+        let work = &mut self.rows.works[id];
+        let m = &mut work.members[member];
+        match work.step {
+            // What it would be explains this lane, or does not.
+            Step::Try => m.made &= !(u16::from(!equal) << lane),
+            _ => m.made |= u16::from(!equal) << lane,
+        }
         self.count_work_down(id);
     }
 
@@ -157,7 +163,8 @@ impl Engine {
     /// A row was looked at.
     pub(super) fn checked(&mut self, work: &Work) {
         self.rows.checks.active -= 1;
-        for m in work.members.iter().filter(|m| m.made != 0 && m.new.is_some()) {
+        let wrong = work.members.iter().enumerate().filter(|(_, m)| m.made != 0 && m.new.is_some());
+        for (member, m) in wrong {
             let count = u64::from(m.made.count_ones());
             let scrub = &mut self.pool.scrub;
             scrub.differences = scrub.differences.saturating_add(count);
@@ -171,7 +178,10 @@ impl Engine {
             }
             for (first, count) in runs(m.made) {
                 let ((chunk, row), len, device_offset) = (work.row, count * BLOCK, at + first * BLOCK);
-                self.tell_place(Event::ParityRepaired { chunk, row, len, device, device_offset });
+                self.tell_place(match member < work.data {
+                    true => Event::StripRepaired { chunk, row, len, device, device_offset },
+                    false => Event::ParityRepaired { chunk, row, len, device, device_offset },
+                });
             }
         }
     }

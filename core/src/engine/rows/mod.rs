@@ -27,6 +27,7 @@
 //! | `rebuild.rs` | strips made from others: reconstructions, rebuilds |
 //! | `restore.rs` | what a mend found right, written |
 //! | `check.rs` | parity under a scrub |
+//! | `suspect.rs` | whose strip is wrong, where only the parities can tell |
 //! | `column.rs` | a column on its way to another member |
 //! | `missed.rs` | what members miss of rows |
 //! | `ring.rs` | the stripe journal: groups on their way |
@@ -43,6 +44,7 @@ mod replay;
 mod restore;
 mod ring;
 mod room;
+mod suspect;
 mod work;
 
 use alloc::collections::{BTreeMap, VecDeque};

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use super::suspect::Hunt;
 use super::{ALL, Engine, Lanes, Part, Reconstruction, Restore, RowId};
 use crate::ChunkType;
 use crate::chunk::Column;
@@ -43,6 +44,8 @@ pub(super) struct Work {
     pub(super) memory: u64,
     /// Zeros to write.
     pub(super) zeros: Option<BufId>,
+    /// A scrub looks for who is wrong.
+    pub(super) hunt: Option<Hunt>,
     /// The group of the journal that it is in.
     pub(super) group: Option<u64>,
     pub(super) error: Option<IoError>,
@@ -64,6 +67,9 @@ pub(super) enum Step {
     Read,
     Verify,
     Compare,
+    /// A data member is tried for what is wrong; what it should be is verified.
+    Try,
+    Believe,
     /// Waits for its group of the journal.
     Journal,
     Write,
@@ -177,6 +183,7 @@ impl Engine {
             epoch,
             memory: 0,
             zeros: None,
+            hunt: None,
             group: None,
             error: None,
         })
@@ -299,7 +306,9 @@ impl Engine {
         match work.step {
             Step::Read => self.verify_work(id),
             Step::Verify => self.work_verified(id),
-            Step::Compare => self.write_checked(id),
+            Step::Compare => self.parity_compared(id),
+            Step::Try => self.member_tried(id),
+            Step::Believe => self.member_believed(id),
             Step::Write => self.work_written(id),
             step @ (Step::Note | Step::Journal) => unreachable!("nothing is under way in {step:?}"),
         }
@@ -327,8 +336,10 @@ impl Engine {
 
     /// The page with the sums of a strip is in memory.
     pub(in crate::engine) fn row_page_ready(&mut self, id: u32, member: u8, first: u16, slot: u32) {
-        let m = &self.rows.works[id].members[usize::from(member)];
-        let (lanes, strip) = (m.asked & !m.bad, m.old.expect("it was read"));
+        let work = &self.rows.works[id];
+        let m = &work.members[usize::from(member)];
+        let (lanes, strip) = if work.step == Step::Believe { (m.made, m.new) } else { (m.asked & !m.bad, m.old) };
+        let strip = strip.expect("it was read, or made");
         let (kind, page) = (self.sums.kind(), memory(slot, 0));
         for (lane, count) in runs(lanes) {
             self.rows.works[id].pending += 1;
@@ -435,7 +446,8 @@ impl Engine {
         self.rows.memory -= work.memory;
         self.space.leave(work.epoch);
         let strips = work.members.iter().flat_map(|m| [m.old, m.new]).flatten().map(|strip| strip.buf);
-        for buf in strips.chain(work.zeros) {
+        let hunt = work.hunt.iter().flat_map(|hunt| [Some(hunt.q), hunt.spare]).flatten().map(|strip| strip.buf);
+        for buf in strips.chain(hunt).chain(work.zeros) {
             self.outputs.push_back(Output::Copy(Copy::Drop(buf)));
         }
         self.leave_row(work.row);

@@ -18,7 +18,6 @@
 //! parity agrees with what counts.
 
 mod solve;
-mod suspect;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +25,6 @@ use alloc::vec::Vec;
 
 use crate::gf;
 use solve::{Aim, Pattern, Way};
-pub use suspect::{Suspect, suspect};
 
 /// One bit a 4 KiB block of a strip: 16 lanes.
 pub type Lanes = u16;
