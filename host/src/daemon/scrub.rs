@@ -184,12 +184,12 @@ pub(super) fn sentence(event: &Event, device: impl Fn(DeviceId) -> String) -> Op
         }
         &Event::StripRepaired { chunk, row, len, device: id, device_offset } => {
             let message = format!(
-                "{} of data in row {row} of chunk {chunk} were not what both parities say and were written anew: {} at byte \
-                 {device_offset}",
+                "{} of data in row {row} of chunk {chunk} were not what both parities say, may have been read so, and were \
+                 written anew: {} at byte {device_offset}",
                 size::long(len),
                 device(id)
             );
-            (Severity::Info, "strip.repaired", message)
+            (Severity::Warning, "strip.repaired", message)
         }
         Event::ScrubTellsNoMore => {
             let message = "the scrub found a lot; further places are only counted, see: braid scrub status";

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   parts of a row --> all of it, or up to its end ------------------------------------> its turn
-//!                  --> nothing else is under way that could bring more ----------------> its turn
+//!                  --> no other request is under way, that could bring more -----------> its turn
 //!                  --> goes on from a change of the row before --> that one's end --.
 //!                  --> otherwise ---------------------------------------------------+--> `budget_wait` more, its turn
 //! ```
@@ -15,7 +15,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::{ALL, Engine, Line, Part, RowId};
+use super::{ALL, Engine, Line, Part, RowId, Writer};
 use crate::chunk::Chunk;
 use crate::units::{BLOCKS_PER_UNIT, Instant};
 
@@ -33,6 +33,12 @@ impl Line {
         blocks == data * BLOCKS_PER_UNIT || self.parts.iter().any(is_last)
     }
 
+    /// Requests that have parts here; those of one follow each other.
+    fn requests(&self) -> usize {
+        let writers = self.parts.chunk_by(|a, b| a.writer == b.writer).map(|parts| parts[0].writer);
+        writers.filter(|writer| matches!(writer, Writer::Request(_))).count()
+    }
+
     fn begins_with_row(&self) -> bool {
         self.parts.iter().any(|part| part.member == 0 && part.first == 0)
     }
@@ -43,7 +49,7 @@ impl Engine {
     pub(super) fn gathers(&mut self, row: RowId) -> bool {
         let line = &self.rows.lines[&row];
         let Some(since) = line.since.filter(|_| line.others.is_empty()) else { return false };
-        let is_alone = self.requests.len() <= line.parts.len();
+        let is_alone = self.requests.len() <= line.requests();
         let Some(chunk) = self.pool.chunk(row.0).filter(|_| !is_alone) else { return false };
         let wait = self.gather_ns(chunk);
         if wait == 0 || line.is_complete(chunk.row_units().into()) {

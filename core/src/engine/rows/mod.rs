@@ -101,7 +101,7 @@ pub(super) struct Rows {
 #[derive(Default)]
 struct Line {
     parts: Vec<Part>,
-    /// When the first of them came. What had its turn and could not be done at once comes back without.
+    /// When the first of them came; `None` for what had its turn and could not be done at once.
     since: Option<Instant>,
     /// They wait for more.
     gathers_until: Option<Instant>,

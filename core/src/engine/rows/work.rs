@@ -350,8 +350,13 @@ impl Engine {
         self.count_work_down(id);
     }
 
-    /// It cannot be had: what was read is believed.
-    pub(in crate::engine) fn row_page_refused(&mut self, id: u32) {
+    /// It cannot be had: what was read is believed, and what was made is not.
+    pub(in crate::engine) fn row_page_refused(&mut self, id: u32, member: u8) {
+        let work = &mut self.rows.works[id];
+        if work.step == Step::Believe {
+            let m = &mut work.members[usize::from(member)];
+            m.doubtful = m.made;
+        }
         self.count_work_down(id);
     }
 

@@ -232,7 +232,7 @@ impl Engine {
             Need::Mend(id) => self.mend_page_refused(id),
             // Nothing is known of it, now.
             Need::Scrub(Part { piece, .. }) | Need::Loaded(piece) => self.scrub_asks(piece, 0),
-            Need::Row { work, .. } => self.row_page_refused(work),
+            Need::Row { work, member, .. } => self.row_page_refused(work, member),
             Need::Moved(id) => self.fail_move(id),
             Need::MovedPage { id, .. } => {
                 self.move_not_compared(id);
