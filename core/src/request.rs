@@ -592,25 +592,15 @@ pub enum Event {
         /// First byte on it.
         device_offset: u64,
     },
-    /// Parity of a row was not what its data makes, and was written anew.
-    ParityRepaired {
+    /// Parity of a row was not what its data makes, or data was not what both parities make and had no checksum: it was
+    /// written anew.
+    RowRepaired {
         /// The chunk.
         chunk: ChunkId,
         /// The row.
         row: u32,
-        /// Bytes, whole blocks.
-        len: u64,
-        /// The device.
-        device: DeviceId,
-        /// First byte on it.
-        device_offset: u64,
-    },
-    /// Data of a row without checksums was not what both parities say, and was written anew.
-    StripRepaired {
-        /// The chunk.
-        chunk: ChunkId,
-        /// The row.
-        row: u32,
+        /// A strip of data, which may have been read as it was.
+        is_data: bool,
         /// Bytes, whole blocks.
         len: u64,
         /// The device.

@@ -55,6 +55,13 @@ impl Engine {
         if !state.is_used() {
             return Ok((Done::Unchanged, Due::Now));
         }
+        if !self.spares(id) && self.spares_soon(id) {
+            let text = format!(
+                "pool {:?} is about to write down that others have caught up with device {id}; try again in a moment",
+                self.pool.name
+            );
+            return Err(ControlError::new(ErrorKind::Busy, text));
+        }
         if !self.spares(id) {
             let text = format!(
                 "pool {:?} holds something that has no other copy on a member that is there than that of device {id}; \

@@ -122,8 +122,7 @@ impl Narrator {
             Event::ScrubDifference { .. }
             | Event::ScrubReadError { .. }
             | Event::Repaired { .. }
-            | Event::ParityRepaired { .. }
-            | Event::StripRepaired { .. }
+            | Event::RowRepaired { .. }
             | Event::ScrubTellsNoMore
             | Event::ScrubFinished { .. } => return super::scrub::sentence(event, |id| self.device(id)),
             Event::JobEnded { .. }

@@ -173,23 +173,18 @@ pub(super) fn sentence(event: &Event, device: impl Fn(DeviceId) -> String) -> Op
             let message = format!("a copy of {whose} was repaired: {} at byte {device_offset}", device(*id));
             (Severity::Info, "copy.repaired", message)
         }
-        &Event::ParityRepaired { chunk, row, len, device: id, device_offset } => {
+        &Event::RowRepaired { chunk, row, is_data, len, device: id, device_offset } => {
+            let (severity, name, what, why) = match is_data {
+                true => (Severity::Warning, "strip.repaired", "data", "both parities make, may have been read so,"),
+                false => (Severity::Info, "parity.repaired", "parity", "the data makes"),
+            };
             let message = format!(
-                "{} of parity of row {row} of chunk {chunk} were not what the data makes and were written anew: {} at byte \
+                "{} of {what} of row {row} of chunk {chunk} were not what {why} and were written anew: {} at byte \
                  {device_offset}",
                 size::long(len),
                 device(id)
             );
-            (Severity::Info, "parity.repaired", message)
-        }
-        &Event::StripRepaired { chunk, row, len, device: id, device_offset } => {
-            let message = format!(
-                "{} of data in row {row} of chunk {chunk} were not what both parities say, may have been read so, and were \
-                 written anew: {} at byte {device_offset}",
-                size::long(len),
-                device(id)
-            );
-            (Severity::Warning, "strip.repaired", message)
+            (severity, name, message)
         }
         Event::ScrubTellsNoMore => {
             let message = "the scrub found a lot; further places are only counted, see: braid scrub status";

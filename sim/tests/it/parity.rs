@@ -8,13 +8,14 @@ use braid_core::scrub::State;
 use braid_core::units::{DeviceId, KIB, MIB, VolumeId};
 use braid_core::{ChunkType, DeviceState, Profile, Slip};
 use braid_sim::disk::Content;
-use braid_sim::fault::{Fault, Trouble};
+use braid_sim::fault::{Ends, Fault, Trouble};
 use braid_sim::rng::Rng;
 use braid_sim::world::Shape;
 use braid_sim::{Crash, Model, World};
 
 use crate::common::{all_is_well, device_state, reopen, scrub, shape};
 
+const MS: u64 = 1_000_000;
 const WRITE: Op = Op::Write { fua: false };
 const PARITY: [Profile; 2] = [Profile::Raid5, Profile::Raid6];
 
@@ -114,26 +115,30 @@ fn what_a_stream_writes_is_gathered_into_rows_and_who_is_alone_does_not_wait() {
     }
 }
 
-/// What goes on from a row waits for that row, which somebody writes to again and again.
+/// What begins behind a row waits for a change that reaches that row's end, and for no other; if it takes very long, not so long.
 #[test]
 fn the_wait_for_a_row_before_has_an_end() {
-    let (mut world, v) = live_rows(&[]);
-    let row = 4 * 64 * KIB;
-    let since = world.now();
-    let mut waits = None;
-    // More often than one of them takes.
-    for i in 0..60 {
-        world.submit(1, v, WRITE, i % 16 * 4 * KIB, 4 * KIB, Default::default());
-        world.run_until(|world| world.now() >= since + i * 5_000_000);
-        let tag = *waits.get_or_insert_with(|| world.submit(2, v, WRITE, row, 4 * KIB, Default::default()));
-        if world.answers.iter().any(|answer| answer.tag == tag) {
-            break;
-        }
-    }
-    let took_ms = (world.now() - since) / 1_000_000;
-    assert!((100..200).contains(&took_ms), "{took_ms} ms");
-    world.run_until_answered();
-    all_is_well(&mut world);
+    let beside = |until_end: u64| {
+        let (mut world, v) = live_rows(&[]);
+        let journal = world.places(VolumeId(0), 0).into_iter().map(|(device, _)| device).collect::<Vec<_>>();
+        let strip_of = |row: u64| world.places(v, row * 4 * 64 * KIB)[0].0;
+        let row = (0..5).find(|&row| !journal.contains(&strip_of(row))).expect("there are more members than copies of it");
+        // All strips but the first are written, so this one is read for the parity.
+        let trouble = Trouble::Stuck { since: world.now(), until: world.now() + 500 * MS, ends: Ends::Late };
+        world.faults.0.push(Fault { device: strip_of(row).0, trouble });
+        let (since, end) = (world.now(), (row + 1) * 4 * 64 * KIB);
+        world.submit(1, v, WRITE, end - 3 * 64 * KIB, 3 * 64 * KIB - until_end, Default::default());
+        let behind = world.submit(2, v, WRITE, end, 4 * KIB, Default::default());
+        world.run_until(|world| world.answers.iter().any(|answer| answer.tag == behind));
+        let took = world.now() - since;
+        world.run_until_answered();
+        all_is_well(&mut world);
+        took / MS
+    };
+    let (elsewhere, at_its_end) = (beside(4 * KIB), beside(0));
+    println!("ms: {elsewhere} beside a write to the row before, {at_its_end} beside one that reaches its end");
+    assert!(elsewhere < 60, "{elsewhere} ms");
+    assert!((100..200).contains(&at_its_end), "{at_its_end} ms");
 }
 
 fn take_out(world: &mut World, device: u32) {
@@ -312,25 +317,28 @@ fn what_rots_on_one_member_is_made_from_the_others() {
     }
 }
 
-/// Nothing has a checksum, and one strip of a row is wrong here and there: two parities can tell which, one can only be made anew.
+/// Nothing has a checksum, and of each block of a row at most one member is wrong: two parities can tell which, whoever it is.
 #[test]
 fn what_rots_without_checksums_is_found_by_two_parities() {
-    for seed in 0..6 {
-        let (mut world, v) = pool(seed, 4 + seed as usize % 3, Profile::Raid6, "none");
-        let mut rng = Rng::new(seed);
+    for (seed, devices) in [3, 4, 5, 6, 6, 34].into_iter().enumerate() {
+        let (mut world, v) = pool(seed as u64, devices, Profile::Raid6, "none");
+        let mut rng = Rng::new(seed as u64);
         stir(&mut world, v, &mut rng, 100);
         world.run(v, Op::Flush, 0, 0).unwrap();
         world.run_until_quiet();
         let chunk = world.engine().pool().chunks().find(|c| c.rows() > 0).expect("there is data");
-        let (columns, rows) = (chunk.columns.clone(), chunk.rows());
-        let is_live: Vec<bool> = (0..rows).map(|row| chunk.is_live(row)).collect();
-        let mut hits = 0;
-        for row in (0..rows).filter(|&row| is_live[row as usize]) {
-            let column = rng.pick(&columns);
-            let from = column.offset + u64::from(row) * 64 * KIB;
-            hits += world.disks[column.device.index() - 1].flip(from, from + 64 * KIB, 300, &mut rng).len();
+        let columns = chunk.columns.clone();
+        let live: Vec<u64> = (0..chunk.rows()).filter(|&row| chunk.is_live(row)).map(u64::from).collect();
+        let (mut hits, mut data) = (0, 0);
+        for (row, lane) in live.into_iter().flat_map(|row| (0..16).map(move |lane| (row, lane))) {
+            let member = rng.below(devices as u64) as usize;
+            let column = columns[column_of(Profile::Raid6, devices, row, member)];
+            let from = column.offset + row * 64 * KIB + lane * 4 * KIB;
+            let hit = world.disks[column.device.index() - 1].flip(from, from + 4 * KIB, 300, &mut rng).len();
+            (hits, data) = (hits + hit, data + if member < devices - 2 { hit } else { 0 });
         }
-        assert!(hits > 100, "{hits} blocks are bad");
+        println!("{devices} devices: {hits} blocks are bad, {data} of them data");
+        assert!(data > 20 && hits > data, "{hits} blocks are bad, {data} of them data");
         scrub(&mut world);
         let found = world.engine().pool().scrub.clone();
         assert_eq!((found.differences, found.repaired), (hits as u64, hits as u64), "{found:?}");
@@ -383,6 +391,16 @@ fn fill_metadata(world: &mut World, left: u32) {
         world.run(v, WRITE, at, 64 * KIB).unwrap();
         at += 64 * KIB;
     }
+}
+
+#[test]
+fn a_journal_that_finds_the_first_chunk_full_is_on_other_members_too() {
+    let (mut world, v) = pool(1, 3, Profile::Raid5, "none");
+    fill_metadata(&mut world, 5);
+    world.run(v, WRITE, 0, MIB).unwrap();
+    let on = |unit: u64| world.places(VolumeId(0), unit * 64 * KIB).into_iter().map(|(device, _)| device).collect();
+    let (first, last): (Vec<DeviceId>, Vec<DeviceId>) = (on(0), on(15));
+    assert!(first.len() == 2 && last.len() == 2 && first != last, "{first:?} and {last:?}");
 }
 
 /// A pool of some profile, of up to so many members, with content.

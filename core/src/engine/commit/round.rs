@@ -173,7 +173,16 @@ impl Engine {
     /// Whether everything in the pool has a copy elsewhere.
     pub(in crate::engine) fn spares(&self, device: DeviceId) -> bool {
         let mut behind = self.may_be_found_behind();
-        behind.all(|other| other == device || !self.pool.is_online(other)) && self.spares_chunks(device, |_| true)
+        behind.all(|other| self.is_no_help(other, device)) && self.spares_chunks(device, |_| true)
+    }
+
+    /// Whether it will, as soon as a checkpoint says what others have caught up with.
+    pub(in crate::engine) fn spares_soon(&self, device: DeviceId) -> bool {
+        self.pool.stale.keys().all(|&other| self.is_no_help(other, device)) && self.spares_chunks(device, |_| true)
+    }
+
+    fn is_no_help(&self, other: DeviceId, device: DeviceId) -> bool {
+        other == device || !self.pool.is_online(other)
     }
 
     /// Whether the pool's own records have a copy elsewhere.

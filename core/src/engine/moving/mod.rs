@@ -124,6 +124,13 @@ impl Work {
             self.moves[id].is_stale = true;
         }
     }
+
+    /// The same for a unit that a scrub writes anew, in the turn of its row and without its lock.
+    pub(super) fn note_repair(&mut self, unit: (ChunkId, u32)) {
+        for &id in self.loose.values() {
+            self.moves[id].is_stale |= self.moves[id].from == unit;
+        }
+    }
 }
 
 impl Engine {

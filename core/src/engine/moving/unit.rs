@@ -31,7 +31,7 @@ pub(super) struct Move {
     pub(super) volume: VolumeId,
     /// Unit of the volume.
     pub(super) at: u64,
-    from: (ChunkId, u32),
+    pub(super) from: (ChunkId, u32),
     pub(super) to: Target,
     /// Blocks that are copied.
     pub(super) mask: u16,

@@ -150,9 +150,13 @@ impl Engine {
     pub(super) fn write_checked(&mut self, id: u32) {
         let work = &mut self.rows.works[id];
         (work.step, work.pending) = (Step::Write, 1);
+        let ((chunk, row), data) = (work.row, work.data);
         for member in 0..self.rows.works[id].members.len() {
             let m = &self.rows.works[id].members[member];
             let (Some(strip), made) = (m.new, m.made) else { continue };
+            if member < data && made != 0 {
+                self.moving.note_repair((chunk, row * data as u32 + member as u32));
+            }
             for (first, count) in runs(made) {
                 self.write_strip(id, member, first, strip.range(first, count), false);
             }
@@ -178,10 +182,8 @@ impl Engine {
             }
             for (first, count) in runs(m.made) {
                 let ((chunk, row), len, device_offset) = (work.row, count * BLOCK, at + first * BLOCK);
-                self.tell_place(match member < work.data {
-                    true => Event::StripRepaired { chunk, row, len, device, device_offset },
-                    false => Event::ParityRepaired { chunk, row, len, device, device_offset },
-                });
+                let is_data = member < work.data;
+                self.tell_place(Event::RowRepaired { chunk, row, is_data, len, device, device_offset });
             }
         }
     }

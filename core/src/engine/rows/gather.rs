@@ -8,8 +8,8 @@
 //! ```text
 //!   parts of a row --> all of it, or up to its end ------------------------------------> its turn
 //!                  --> no other request is under way, that could bring more -----------> its turn
-//!                  --> goes on from a change of the row before --> that one's end --.
-//!                  --> otherwise ---------------------------------------------------+--> `budget_wait` more, its turn
+//!                  --> goes on from a change of the row before's end --> it is over --.
+//!                  --> otherwise ----------------------------------------------------+--> `budget_wait` more, its turn
 //! ```
 
 use alloc::collections::BTreeSet;
@@ -29,8 +29,11 @@ impl Line {
     /// Whether parts cover a row of so many data members, or reach its last block: a stream goes on in another row then.
     fn is_complete(&self, data: u64) -> bool {
         let blocks: u64 = self.parts.iter().map(|part| u64::from(part.lanes.count_ones())).sum();
-        let is_last = |part: &Part| u64::from(part.member) == data - 1 && part.lanes & !(ALL >> 1) != 0;
-        blocks == data * BLOCKS_PER_UNIT || self.parts.iter().any(is_last)
+        blocks == data * BLOCKS_PER_UNIT || self.ends_row(data)
+    }
+
+    fn ends_row(&self, data: u64) -> bool {
+        self.parts.iter().any(|part| u64::from(part.member) == data - 1 && part.lanes & !(ALL >> 1) != 0)
     }
 
     /// Requests that have parts here; those of one follow each other.
@@ -55,7 +58,7 @@ impl Engine {
         if wait == 0 || line.is_complete(chunk.row_units().into()) {
             return false;
         }
-        let longest = if line.begins_with_row() && self.is_row_before_busy(row) { WAIT_NS_MAX } else { wait };
+        let longest = if line.begins_with_row() && self.leads_to(row, chunk) { WAIT_NS_MAX } else { wait };
         let until = line.gathers_until.unwrap_or(since + longest);
         if until <= self.now {
             return false;
@@ -73,11 +76,13 @@ impl Engine {
         queues.map(|queue| queue.wait_ns()).max().unwrap_or(0)
     }
 
-    fn is_row_before_busy(&self, (chunk, row): RowId) -> bool {
-        row.checked_sub(1).is_some_and(|before| self.rows.lines.contains_key(&(chunk, before)))
+    /// Whether a change of the row before reaches its end, one under way or one whose turn comes.
+    fn leads_to(&self, (id, row): RowId, chunk: &Chunk) -> bool {
+        let before = row.checked_sub(1).and_then(|before| self.rows.lines.get(&(id, before)));
+        before.is_some_and(|line| line.leads_on || line.ends_row(chunk.row_units().into()))
     }
 
-    /// What was done to a row is over: who wrote there goes on in the next one soon, or not at all.
+    /// What changed the end of a row is over: who wrote there goes on in the next one soon, or not at all.
     pub(super) fn shorten_gathering(&mut self, (chunk, row): RowId) {
         let next = (chunk, row + 1);
         let Some(until) = self.rows.lines.get(&next).and_then(|line| line.gathers_until) else { return };
@@ -91,8 +96,9 @@ impl Engine {
 
     /// The turn of what was gathered.
     pub(super) fn take_parts(&mut self, row: RowId) -> Vec<Part> {
+        let data = self.pool.chunk(row.0).map_or(1, |chunk| chunk.row_units().into());
         let line = self.rows.lines.get_mut(&row).expect("a row that is ready has a line");
-        line.since = None;
+        (line.since, line.leads_on) = (None, line.ends_row(data));
         if let Some(until) = line.gathers_until.take() {
             self.rows.gathering.remove(&(until, row));
         }

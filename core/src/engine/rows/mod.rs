@@ -108,6 +108,8 @@ struct Line {
     others: VecDeque<Other>,
     is_worked_at: bool,
     is_ready: bool,
+    /// What is being done to the row changes its last block: a stream goes on in the next one.
+    leads_on: bool,
 }
 
 /// A part of a strip that is written.
@@ -238,12 +240,13 @@ impl Engine {
     fn leave_row(&mut self, row: RowId) {
         let line = self.rows.lines.get_mut(&row).expect("it was worked at");
         line.is_worked_at = false;
+        let led_on = core::mem::take(&mut line.leads_on);
         match line.parts.is_empty() && line.others.is_empty() {
-            true => {
-                self.rows.lines.remove(&row);
-                self.shorten_gathering(row);
-            }
+            true => drop(self.rows.lines.remove(&row)),
             false => self.rows.want(row, |_| ()),
+        }
+        if led_on {
+            self.shorten_gathering(row);
         }
     }
 

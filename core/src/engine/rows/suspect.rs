@@ -105,6 +105,9 @@ impl Engine {
         hunt.lanes &= !m.made;
         m.made &= !core::mem::take(&mut m.doubtful);
         let right = m.made;
+        if right == 0 {
+            hunt.spare = m.new.take();
+        }
         hunt.member += 1;
         work.members[work.data..].iter_mut().for_each(|parity| parity.made &= !right);
         self.try_member(id);
