@@ -88,6 +88,13 @@ impl JobOutcome {
         }
     }
 
+    /// Takes in the answers of another run of the same job, and the time it took.
+    pub fn add(&mut self, other: &JobOutcome) {
+        self.sides.iter_mut().zip(&other.sides).for_each(|(mine, theirs)| mine.add(theirs));
+        self.runtime_ns += other.runtime_ns;
+        self.errors += other.errors;
+    }
+
     /// Reads, writes and trims together.
     pub fn data(&self) -> Side {
         let mut all = Side::default();

@@ -24,6 +24,7 @@ pub(super) fn judge(sheet: &mut Sheet, lab: &Lab, disk: &Pool, seed: u64) {
         members: DISKS,
         profiles: (Profile::Raid6, Profile::Raid1c3),
         counted_ns: COUNTED_NS,
+        runs: 1,
         ..*disk
     };
     let outcomes = lab.each(&MODES, |&(_, mode)| scenario(&pool, mode, seed));

@@ -122,7 +122,8 @@ fn the_wait_for_a_row_before_has_an_end() {
         let (mut world, v) = live_rows(&[]);
         let journal = world.places(VolumeId(0), 0).into_iter().map(|(device, _)| device).collect::<Vec<_>>();
         let strip_of = |row: u64| world.places(v, row * 4 * 64 * KIB)[0].0;
-        let row = (0..5).find(|&row| !journal.contains(&strip_of(row))).expect("there are more members than copies of it");
+        let row =
+            (0..5).find(|&row| !journal.contains(&strip_of(row))).expect("there are more members than copies of it");
         // All strips but the first are written, so this one is read for the parity.
         let trouble = Trouble::Stuck { since: world.now(), until: world.now() + 500 * MS, ends: Ends::Late };
         world.faults.0.push(Fault { device: strip_of(row).0, trouble });
