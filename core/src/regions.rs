@@ -227,13 +227,15 @@ impl Units {
         self.words.retain(|(v, _), _| *v != volume);
     }
 
+    /// All.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (VolumeId, u64)> {
+        let of = |(&(volume, region), &bits)| bits_of(bits).map(move |bit| (volume, region * UNITS + bit));
+        self.words.iter().flat_map(of)
+    }
+
     /// The first that is none of these.
     pub(crate) fn first_besides(&self, active: &BTreeSet<(VolumeId, u64)>) -> Option<(VolumeId, u64)> {
-        let mut units = self
-            .words
-            .iter()
-            .flat_map(|(&(volume, region), &bits)| bits_of(bits).map(move |bit| (volume, region * UNITS + bit)));
-        units.find(|unit| !active.contains(unit))
+        self.iter().find(|unit| !active.contains(unit))
     }
 }
 

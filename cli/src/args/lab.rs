@@ -289,6 +289,9 @@ pub(crate) struct FaultsFlags {
     /// One fault at a time only
     #[arg(long, conflicts_with = "case")]
     pub(crate) single: bool,
+    /// Of two faults on parity of other than the usual numbers of members, one case in N
+    #[arg(long, value_name = "N", conflicts_with = "case")]
+    pub(crate) sample: Option<std::num::NonZeroUsize>,
     /// This case alone, as a failure prints it
     #[arg(long, value_name = "CASE")]
     pub(crate) case: Option<String>,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use braid_host::control::api::ApiError;
-use braid_sim::matrix::{self, Case, Faults};
+use braid_sim::matrix::{self, Case, Faults, Layout};
 use serde_json::json;
 
 use crate::args::FaultsFlags;
@@ -47,14 +47,19 @@ fn chosen(flags: &FaultsFlags) -> Result<Vec<Case>, ApiError> {
         return Ok(vec![case.parse().map_err(|why: String| ApiError::usage("lab.faults", why))?]);
     }
     let is_meant = |name: &str| flags.profile.as_ref().is_none_or(|profile| profile == name);
-    let profiles: Vec<_> = matrix::profiles().filter(|profile| is_meant(profile.name())).collect();
-    if profiles.is_empty() {
+    let layouts: Vec<_> = matrix::layouts().filter(|layout| is_meant(layout.profile.name())).collect();
+    if layouts.is_empty() {
         let known: Vec<&str> = matrix::profiles().map(|profile| profile.name()).collect();
         let text = format!("there is no such profile here; there are {}", known.join(", "));
         return Err(ApiError::usage("lab.faults", text));
     }
     let kinds: &[Faults] = if flags.single { &[Faults::Single] } else { &[Faults::Single, Faults::Double] };
-    let all = profiles.iter().flat_map(|&profile| kinds.iter().flat_map(move |&kind| matrix::cases(profile, kind)));
+    let sampled = |layout: Layout, kind| match kind == Faults::Double && !layout.is_usual() {
+        true => flags.sample.map_or(1, |n| n.get()),
+        false => 1,
+    };
+    let of = |layout: Layout, kind| matrix::cases(layout, kind).into_iter().step_by(sampled(layout, kind));
+    let all = layouts.iter().flat_map(|&layout| kinds.iter().flat_map(move |&kind| of(layout, kind)));
     Ok(all.collect())
 }
 
@@ -62,9 +67,10 @@ fn chosen(flags: &FaultsFlags) -> Result<Vec<Case>, ApiError> {
 fn run_all<'a>(cases: &'a [Case], flags: &FaultsFlags) -> Vec<(&'a Case, String)> {
     let threads = flags.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, |n| n.get());
     let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let runner = matrix::Runner::default();
     let work = || {
         while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Err(why) = matrix::run(case, None) {
+            if let Err(why) = runner.run(case, None) {
                 failures.lock().expect("nobody panics with the lock").push((case, why));
             }
         }

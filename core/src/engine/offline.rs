@@ -89,11 +89,11 @@ impl Engine {
         self.renew_roster(device);
         self.outputs.push_back(Output::Event(Event::DeviceFailed { device, error }));
         self.post_views();
-        if self.lose_unflushed(device, error)
-            && let Some(member) = self.pool.device_mut(device)
-        {
+        match (self.lose_unflushed(device, error), self.pool.device_mut(device)) {
             // All of that is elsewhere: there is nothing left to flush.
-            member.flushed = member.written;
+            (true, Some(member)) => member.flushed = member.written,
+            // It may be back in a moment, and without that: no later flush would know.
+            _ => self.commit.kill(),
         }
     }
 

@@ -16,7 +16,7 @@ use super::{Engine, Slip};
 use crate::regions::{Region, UNITS, Units, bits_of, of_unit};
 use crate::report::ResyncReport;
 use crate::request::RequestError;
-use crate::units::{UNIT, VolumeId};
+use crate::units::{ChunkId, UNIT, VolumeId};
 
 /// Units under way at once, all together: memory of 64 KiB a copy each.
 const ACTIVE_MAX: usize = 16;
@@ -58,6 +58,15 @@ impl Engine {
     pub(super) fn adopt_doubts(&mut self) {
         self.pool.intent.iter().for_each(|region| self.resync.doubts.insert_region(region));
         self.resync.is_woken = true;
+    }
+
+    /// The same of a place in a chunk. It takes as long as there are units in doubt.
+    pub(super) fn doubts_place(&self, chunk: ChunkId, place: u32) -> bool {
+        let is_there = |(volume, unit)| {
+            let entry = self.entry(volume, unit);
+            entry.is_mapped() && (entry.chunk(), entry.unit()) == (chunk, place)
+        };
+        self.resync.doubts.iter().any(is_there)
     }
 
     /// Copies of a unit may differ.

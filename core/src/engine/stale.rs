@@ -238,6 +238,8 @@ impl Engine {
             self.set_back(device, volume, (region * REGION, (region + 1) * REGION));
         }
         self.suspect(device, error);
+        let rows: Vec<Region> = needed.iter().copied().filter(|&(volume, _)| volume == ROWS).collect();
+        self.tear_rows(&rows);
         needed.is_empty()
     }
 

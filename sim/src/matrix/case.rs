@@ -1,6 +1,8 @@
 //! One cell of the matrix, and all of them.
 
 use std::fmt;
+use std::iter;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use braid_core::{ChunkType, Profile};
@@ -63,11 +65,46 @@ pub struct Hit {
     pub moment: u32,
 }
 
+/// A pool: of so many members, with such data; metadata is never less redundant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Layout {
+    /// Of data.
+    pub profile: Profile,
+    /// How many.
+    pub members: u32,
+}
+
+/// Of parity every pool up to this size is one of its own.
+const MEMBERS: RangeInclusive<u32> = 3..=6;
+
+impl Layout {
+    /// As few members as a profile needs, two where records need that, and two strips of data beside parity.
+    pub fn usual(profile: Profile) -> Layout {
+        let facts = profile.facts();
+        let members = match (facts.dev_stripes, facts.parity) {
+            (2.., _) => 1,
+            (_, 0) => (facts.copies * facts.sub_stripes).max(2) as u32,
+            (_, parity) => 2 + parity as u32,
+        };
+        Layout { profile, members }
+    }
+
+    /// The one that is meant where only a profile is named.
+    pub fn is_usual(self) -> bool {
+        self == Layout::usual(self.profile)
+    }
+
+    /// Strips of data in a row.
+    pub(super) fn data(self) -> u64 {
+        u64::from(self.members) - self.profile.facts().parity as u64
+    }
+}
+
 /// One cell: a pool, what it is doing, and what goes wrong meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// Of data; metadata is never less redundant.
-    pub profile: Profile,
+    /// Whose.
+    pub layout: Layout,
     /// What goes on.
     pub phase: Phase,
     /// One fault or two.
@@ -88,22 +125,21 @@ pub fn profiles() -> impl Iterator<Item = Profile> {
     Profile::ALL.into_iter().filter(|profile| profile.carries(ChunkType::Data))
 }
 
-/// Members of a pool of this profile: as few as it needs, two where records need that, and two strips of data beside parity.
-pub(super) fn members(profile: Profile) -> u32 {
-    let facts = profile.facts();
-    match (facts.dev_stripes, facts.parity) {
-        (2.., _) => 1,
-        (_, 0) => (facts.copies * facts.sub_stripes).max(2) as u32,
-        (_, parity) => 2 + parity as u32,
-    }
+/// The usual pool of each profile, and those of parity with other numbers of members.
+pub fn layouts() -> impl Iterator<Item = Layout> {
+    profiles().flat_map(|profile| {
+        let usual = Layout::usual(profile);
+        let more = MEMBERS.filter(move |_| profile.facts().parity > 0).map(move |members| Layout { profile, members });
+        iter::once(usual).chain(more.filter(move |layout| *layout != usual))
+    })
 }
 
-/// All cases of a profile.
-pub fn cases(profile: Profile, faults: Faults) -> Vec<Case> {
+/// All cases of a pool.
+pub fn cases(layout: Layout, faults: Faults) -> Vec<Case> {
     let mut all = Vec::new();
-    for phase in Phase::ALL.into_iter().filter(|phase| phase.is_for(profile)) {
-        let hits = hits(profile, phase);
-        let case = |hits: Vec<Hit>| Case { profile, phase, hits };
+    for phase in Phase::ALL.into_iter().filter(|phase| phase.is_for(layout.profile)) {
+        let hits = hits(layout, phase);
+        let case = |hits: Vec<Hit>| Case { layout, phase, hits };
         match faults {
             Faults::Single => all.extend(hits.iter().map(|&hit| case(vec![hit]))),
             Faults::Double => {
@@ -122,9 +158,8 @@ pub fn cases(profile: Profile, faults: Faults) -> Vec<Case> {
     all
 }
 
-fn hits(profile: Profile, phase: Phase) -> Vec<Hit> {
+fn hits(Layout { members, .. }: Layout, phase: Phase) -> Vec<Hit> {
     let mut all = Vec::new();
-    let members = members(profile);
     for device in 1..=members + u32::from(phase.has_another()) {
         for kind in Kind::ALL {
             // Nothing stands yet on the one that comes.
@@ -137,9 +172,16 @@ fn hits(profile: Profile, phase: Phase) -> Vec<Hit> {
     all
 }
 
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.profile.name())?;
+        if self.is_usual() { Ok(()) } else { write!(f, "x{}", self.members) }
+    }
+}
+
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/", self.profile.name(), self.phase.name())?;
+        write!(f, "{}/{}/", self.layout, self.phase.name())?;
         for (i, Hit { kind, device, moment }) in self.hits.iter().enumerate() {
             let plus = if i == 0 { "" } else { "+" };
             write!(f, "{plus}{}@{device}.{moment}", kind.name())?;
@@ -154,8 +196,8 @@ impl FromStr for Case {
     fn from_str(text: &str) -> Result<Case, String> {
         parse(text)
             .filter(|case| {
-                let all = hits(case.profile, case.phase);
-                case.phase.is_for(case.profile) && case.hits.iter().all(|hit| all.contains(hit))
+                let all = hits(case.layout, case.phase);
+                case.phase.is_for(case.layout.profile) && case.hits.iter().all(|hit| all.contains(hit))
             })
             .ok_or_else(|| format!("'{text}' is no case; one looks like raid1/write/missing@1.0+bit-flip@2.2"))
     }
@@ -163,7 +205,7 @@ impl FromStr for Case {
 
 fn parse(text: &str) -> Option<Case> {
     let mut parts = text.split('/');
-    let (profile, phase, hits) = (parts.next()?, parts.next()?, parts.next()?);
+    let (layout, phase, hits) = (parts.next()?, parts.next()?, parts.next()?);
     let hit = |text: &str| {
         let (kind, rest) = text.split_once('@')?;
         let (device, moment) = rest.split_once('.')?;
@@ -172,6 +214,7 @@ fn parse(text: &str) -> Option<Case> {
     };
     let hits: Vec<Hit> = hits.split('+').map(hit).collect::<Option<_>>()?;
     let phase = Phase::ALL.into_iter().find(|known| known.name() == phase)?;
-    let case = Case { profile: profiles().find(|known| known.name() == profile)?, phase, hits };
+    let layout = layouts().find(|known| known.to_string() == layout)?;
+    let case = Case { layout, phase, hits };
     (parts.next().is_none() && (1..=2).contains(&case.hits.len())).then_some(case)
 }

@@ -1,6 +1,7 @@
 //! What has to become of each block, from where its copies are and what is done to them, and from nothing the engine says.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use braid_core::regions::{REGION, Region, of_row};
 use braid_core::units::{BLOCK, DeviceId, UNIT, VolumeId};
@@ -8,7 +9,7 @@ use braid_core::{ChunkType, Pool};
 
 use super::case::{Case, Hit, Kind};
 use super::phase::Phase;
-use super::{PLACES, REWRITTEN, UNIT_BLOCKS, place};
+use super::{REWRITTEN, place};
 use crate::world::World;
 
 /// What has to become of a block.
@@ -32,13 +33,14 @@ pub(super) struct Expectation {
     pub(super) is_within: bool,
 }
 
-fn targets(world: &World, volume: VolumeId, device: u32) -> Vec<u64> {
+fn targets(world: &World, volume: VolumeId, pieces: &[Range<u64>], device: u32) -> Vec<u64> {
     let is_on = |&at: &u64| world.places(volume, at).iter().any(|(d, _)| d.0 == device);
-    let first = |half: u64| {
-        let units = (0..PLACES).filter(move |i| i % 2 == half).map(place);
-        units.flat_map(|at| (0..UNIT_BLOCKS).map(move |i| at + i * BLOCK)).find(is_on)
-    };
+    let first = |half: u64| pieces.iter().skip(half as usize).step_by(2).flat_map(blocks).find(is_on);
     [first(REWRITTEN), first(1 - REWRITTEN)].into_iter().flatten().collect()
+}
+
+fn blocks(piece: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
+    piece.clone().step_by(BLOCK as usize)
 }
 
 /// The region in which members may have missed something of the row that a byte is in, and the members of the row.
@@ -52,28 +54,29 @@ fn row_at(pool: &Pool, volume: VolumeId, at: u64) -> Option<(Region, Vec<DeviceI
 impl Expectation {
     /// Of a pool that is prepared, before the first fault.
     pub(super) fn of(world: &World, volume: VolumeId, case: &Case) -> Expectation {
+        let pieces = case.phase.pieces(case.layout);
         let targets: BTreeMap<u32, Vec<u64>> =
-            case.hits.iter().map(|hit| (hit.device, targets(world, volume, hit.device))).collect();
+            case.hits.iter().map(|hit| (hit.device, targets(world, volume, &pieces, hit.device))).collect();
         let pool = world.engine().pool();
         // What the first member had may stand anywhere by then: on the one that replaces it or, where that fails, on another.
         // So may, of stripes, the rest of its chunk.
         let moves = |device: DeviceId| {
-            let facts = case.profile.facts();
+            let facts = case.layout.profile.facts();
             device.0 == 1 || facts.copies == 1 && facts.parity == 0
         };
         let is_on = |hit: &Hit, device: DeviceId| {
             hit.device == device.0 || case.phase == Phase::Replace && hit.moment > 0 && moves(device)
         };
-        let mut blocks = BTreeMap::new();
-        for at in (0..PLACES).flat_map(|i| (0..UNIT_BLOCKS).map(move |block| place(i) + block * BLOCK)) {
+        let mut fates = BTreeMap::new();
+        for at in pieces.iter().flat_map(blocks) {
             let copies = world.places(volume, at);
             if let Some((region, columns)) = row_at(pool, volume, at) {
                 // One strip of each member: whatever strikes a member counts for all that is on it.
                 let hit = case.hits.iter().map(|hit| DeviceId(hit.device));
                 let behind = columns.into_iter().filter(|&device| pool.is_stale(device, region));
                 let struck: BTreeSet<DeviceId> = hit.chain(behind).collect();
-                let is_served = struck.len() <= case.profile.facts().parity;
-                blocks.insert(at, if is_served { Fate::Served } else { Fate::Open });
+                let is_served = struck.len() <= case.layout.profile.facts().parity;
+                fates.insert(at, if is_served { Fate::Served } else { Fate::Open });
                 continue;
             }
             // Of two copies on one member the first is struck.
@@ -97,16 +100,16 @@ impl Expectation {
                 None if (0..copies.len()).all(is_gone) => Fate::Lost,
                 None => Fate::Open,
             };
-            blocks.insert(at, fate);
+            fates.insert(at, fate);
         }
         // Without its records a pool can promise nothing, though it may serve.
         let system = world.chunks(ChunkType::System);
         let is_struck = |device: DeviceId| case.hits.iter().any(|h| !h.kind.is_of_blocks() && is_on(h, device));
         let records_stand = system.iter().all(|(_, members)| members.iter().any(|&device| !is_struck(device)));
         if !records_stand {
-            blocks.values_mut().filter(|fate| **fate == Fate::Served).for_each(|fate| *fate = Fate::Open);
+            fates.values_mut().filter(|fate| **fate == Fate::Served).for_each(|fate| *fate = Fate::Open);
         }
-        let is_within = blocks.values().all(|&fate| fate == Fate::Served);
-        Expectation { blocks, targets, is_within }
+        let is_within = fates.values().all(|&fate| fate == Fate::Served);
+        Expectation { blocks: fates, targets, is_within }
     }
 }

@@ -11,7 +11,7 @@
 //! | file | what |
 //! |---|---|
 //! | `case.rs` | the cells |
-//! | `phase.rs` | what goes on: write, scrub, replace, rebuild |
+//! | `phase.rs` | what goes on: write, rows, read, scrub, replace, rebuild |
 //! | `expect.rs` | what has to become of each block |
 //!
 //! A block with a copy that no fault reaches is served, in the phase and after it. One whose copies were all gone at
@@ -25,16 +25,19 @@ mod case;
 mod expect;
 mod phase;
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 
 use braid_core::control::{Command, VolumeClass};
 use braid_core::device::Device;
 use braid_core::request::{Event, Op, RequestError};
 use braid_core::scrub::State;
-use braid_core::units::{BLOCK, DeviceId, MIB, UNIT, VolumeId};
+use braid_core::units::{BLOCK, DeviceId, MIB, VolumeId};
 use braid_core::{DeviceState, Profile, Slip};
 
-pub use case::{Case, Faults, Hit, Kind, MOMENTS, cases, profiles};
+pub use case::{Case, Faults, Hit, Kind, Layout, MOMENTS, cases, layouts, profiles};
 pub use phase::Phase;
 
 use crate::checker::Checker;
@@ -48,7 +51,6 @@ use expect::{Expectation, Fate};
 const PLACES: u64 = 12;
 /// Which of each two is written over later.
 const REWRITTEN: u64 = 1;
-const UNIT_BLOCKS: u64 = UNIT / BLOCK;
 /// Writes of a member that fail.
 const FAILURES: u64 = 4;
 /// A member that went is back after so many ns.
@@ -65,12 +67,31 @@ fn shape() -> Shape {
     Shape { size: 64 * MIB, model: Model::shipped("sata-ssd").expect("it is shipped"), class: "ssd" }
 }
 
-/// Runs a case, perhaps with a mistake of the engine: what was wrong, if anything, as a sentence of a checker.
-pub fn run(case: &Case, slip: Option<Slip>) -> Result<(), String> {
-    catch_unwind(AssertUnwindSafe(|| Run::new(case, slip).all())).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        Err(text.or(panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default())
-    })
+/// Runs cases, from any thread.
+#[derive(Default)]
+pub struct Runner {
+    /// Of phases in which nothing goes wrong, so that each is run once and not for every case.
+    events: Mutex<BTreeMap<(Layout, Phase), u64>>,
+}
+
+impl Runner {
+    /// Runs a case, perhaps with a mistake of the engine: what was wrong, if anything, as a sentence of a checker.
+    pub fn run(&self, case: &Case, slip: Option<Slip>) -> Result<(), String> {
+        let all = || Run::new(case, slip).all(self.events_of(case.layout, case.phase));
+        catch_unwind(AssertUnwindSafe(all)).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            Err(text.or(panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default())
+        })
+    }
+
+    fn events_of(&self, layout: Layout, phase: Phase) -> u64 {
+        let known = self.events.lock().expect("nobody panics with the lock").get(&(layout, phase)).copied();
+        known.unwrap_or_else(|| {
+            let count = count_events(layout, phase);
+            self.events.lock().expect("nobody panics with the lock").insert((layout, phase), count);
+            count
+        })
+    }
 }
 
 struct Run<'a> {
@@ -81,8 +102,9 @@ struct Run<'a> {
 }
 
 /// The same pool each time, with content that is flushed.
-fn prepared(profile: Profile, phase: Phase, slip: Option<Slip>) -> (World, VolumeId) {
-    let shapes = vec![shape(); case::members(profile) as usize];
+fn prepared(layout: Layout, phase: Phase, slip: Option<Slip>) -> (World, VolumeId) {
+    let profile = layout.profile;
+    let shapes = vec![shape(); layout.members as usize];
     let metadata =
         if profile.facts().tolerated_failures > 0 { profile.system() } else { Profile::usual(shapes.len())[1] };
     let mut world = World::new(1);
@@ -90,19 +112,19 @@ fn prepared(profile: Profile, phase: Phase, slip: Option<Slip>) -> (World, Volum
     world.create(&shapes, profile, metadata, &[("checksum", "crc32c")]).expect("the pool can be made");
     world.open().expect("a new pool opens");
     let volume = world.volume("v", place(PLACES), VolumeClass::Auto);
-    for i in 0..PLACES {
-        world.run(volume, Op::Write { fua: false }, place(i), UNIT).expect("nothing is wrong yet");
+    for Range { start, end } in phase.pieces(layout) {
+        world.run(volume, Op::Write { fua: false }, start, end - start).expect("nothing is wrong yet");
     }
     world.run(volume, Op::Flush, 0, 0).expect("nothing is wrong yet");
     world.run_until_quiet();
-    phase.prepare(&mut world, volume, profile);
+    phase.prepare(&mut world, volume, layout);
     (world, volume)
 }
 
 /// Events of a phase in which nothing goes wrong.
-fn events_of(profile: Profile, phase: Phase) -> u64 {
-    let (mut world, volume) = prepared(profile, phase, None);
-    phase.begin(&mut world, volume, profile);
+fn count_events(layout: Layout, phase: Phase) -> u64 {
+    let (mut world, volume) = prepared(layout, phase, None);
+    phase.begin(&mut world, volume, layout);
     let mut events = 0;
     while (world.outstanding() > 0 || events == 0 || phase.goes_on(&world)) && world.step() {
         events += 1;
@@ -112,13 +134,13 @@ fn events_of(profile: Profile, phase: Phase) -> u64 {
 
 impl<'a> Run<'a> {
     fn new(case: &'a Case, slip: Option<Slip>) -> Run<'a> {
-        let (world, volume) = prepared(case.profile, case.phase, slip);
+        let (world, volume) = prepared(case.layout, case.phase, slip);
         let expected = Expectation::of(&world, volume, case);
         Run { case, world, volume, expected }
     }
 
-    fn all(mut self) -> Result<(), String> {
-        self.phase()?;
+    fn all(mut self, events: u64) -> Result<(), String> {
+        self.phase(events)?;
         self.read_all()?;
         match self.expected.is_within {
             true => self.heal(),
@@ -126,14 +148,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The phase with its faults, to its end.
-    fn phase(&mut self) -> Result<(), String> {
-        let Case { profile, phase, ref hits } = *self.case;
-        let events = events_of(profile, phase);
+    /// The phase, of so many events if nothing goes wrong, with its faults, to its end.
+    fn phase(&mut self, events: u64) -> Result<(), String> {
+        let Case { layout, phase, ref hits } = *self.case;
         for hit in hits.iter().filter(|hit| hit.moment == 0) {
             self.strike(*hit);
         }
-        let command = phase.begin(&mut self.world, self.volume, profile);
+        let command = phase.begin(&mut self.world, self.volume, layout);
         for event in 0..events {
             for moment in (1..MOMENTS).filter(|moment| event == events * u64::from(*moment) / u64::from(MOMENTS)) {
                 hits.iter().filter(|hit| hit.moment == moment).for_each(|hit| self.strike(*hit));

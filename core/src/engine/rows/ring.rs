@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 
 use super::change::Piece;
 use super::work::Step;
-use super::{Engine, Lanes, RowId};
+use super::{ALL, Engine, Lanes, RowId};
 use crate::ChunkType;
 use crate::chunk::Column;
 use crate::engine::sums::{BESIDE, SUMS_VOLUME};
@@ -25,6 +25,7 @@ use crate::meta::journal::Lsn;
 use crate::meta::ring::{ENTRIES_MAX, Entry, Head};
 use crate::profile::slice;
 use crate::queue::{CopySet, Io, Owner};
+use crate::regions::{Region, of_row};
 use crate::request::{DeviceOp, IoError, Output};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufRange, DeviceId, UNIT};
 
@@ -406,6 +407,20 @@ impl Engine {
         debug_assert!(held.rows.contains(&self.rows.works[id].row));
         held.left -= 1;
         held.flush = flush;
+    }
+
+    /// A member that is needed may have lost what it got of rows in these regions since the last flush. What of them is in the
+    /// journal and was flushed nowhere is neither old nor new: the next opening puts it in place, if nothing more is written.
+    pub(in crate::engine) fn tear_rows(&mut self, regions: &[Region]) {
+        let ring = &self.rows.ring;
+        let unsettled = ring.held.iter().filter(|held| held.left > 0 || held.flush >= ring.flushed);
+        let is_lost = |&(chunk, row): &RowId| regions.contains(&of_row(chunk, row));
+        let torn: Vec<RowId> = unsettled.flat_map(|held| held.rows.iter().copied()).filter(is_lost).collect();
+        for row in torn {
+            let data = self.pool.chunk(row.0).map_or(0, |chunk| chunk.row_units() as usize);
+            self.rows.torn.insert(row, alloc::vec![ALL; data]);
+            self.commit.kill();
+        }
     }
 
     /// What waits for the journal hears that nothing will be written.

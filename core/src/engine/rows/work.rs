@@ -198,8 +198,11 @@ impl Engine {
         let chunk = self.pool.chunk(work.row.0).expect("a row is in a chunk");
         let counted = if chunk.is_live(work.row.1) { ALL } else { 0 };
         let counted = alloc::vec![counted; work.data];
+        let wrong = self.wrong_lanes(id);
+        let work = &self.rows.works[id];
         for (is_trusting, avoided) in [(work.is_trusting, work.avoided), (work.is_trusting, None), (true, None)] {
             let mut good: Vec<Lanes> = work.members.iter().map(|m| m.good(is_trusting)).collect();
+            good.iter_mut().zip(&wrong).for_each(|(good, wrong)| *good &= !wrong);
             if let Some(avoided) = avoided {
                 good[avoided] = 0;
             }
@@ -211,6 +214,29 @@ impl Engine {
             }
         }
         false
+    }
+
+    /// By data member, lanes that nothing may be made of although nothing else is left. What is made of the wrong strip is as
+    /// wrong as that one. Mostly its own checksum tells: not of a unit in doubt, which may be new where its checksum is old.
+    fn wrong_lanes(&self, id: u32) -> Vec<Lanes> {
+        let work = &self.rows.works[id];
+        let mut wrong = alloc::vec![0; work.data];
+        if work.members.iter().all(|m| m.doubtful == 0) {
+            return wrong;
+        }
+        let is_in_doubt = |member| self.doubts_place(work.row.0, work.row.1 * work.data as u32 + member as u32);
+        let is_made = |member| match &work.what {
+            What::Reconstruction(ask) => usize::from(ask.member) == member,
+            What::Rebuild | What::Copy => !work.members[member].is_good || work.members[member].bad != 0,
+            What::Change(_) | What::Restore(_) | What::Check => false,
+        };
+        if (0..work.data).any(|member| is_made(member) && is_in_doubt(member)) {
+            for (member, wrong) in wrong.iter_mut().enumerate() {
+                let doubtful = work.members[member].doubtful;
+                *wrong = if doubtful != 0 && !is_in_doubt(member) { doubtful } else { 0 };
+            }
+        }
+        wrong
     }
 
     /// Memory for these lanes of a strip.
