@@ -159,7 +159,7 @@ pub fn any_queue_command(rng: &mut Rng, devices: u32) -> Command {
         3 => (word(rng, &DEPTHS).into(), word(rng, &ACTIVE)),
         4 => ("budget".into(), word(rng, &["off", "1", "2", "8", "64", "auto", ""])),
         5 if rng.percent(30) => ("budget_rerun".into(), word(rng, &["completion", "restart", ""])),
-        5 => ("budget_wait".into(), word(rng, &["off", "50us", "300us", "5ms", "100ms", ""])),
+        5 => ("budget_wait".into(), word(rng, &["off", "50us", "auto", "5ms", "100ms", ""])),
         6 => (format!("{}_max_active", word(rng, &LIMITED)), word(rng, &ACTIVE)),
         7 => {
             let class = word(rng, &LIMITED);

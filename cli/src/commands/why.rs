@@ -356,7 +356,7 @@ mod tests {
             one("sync_read_max_active", "32", Source::Default),
             one("max_active", "7", Source::Pool),
             one("budget", "16", Source::Device),
-            one("budget_wait", "300us", Source::Default),
+            one("budget_wait", "auto", Source::Default),
         ];
         [(2, all.into_iter().map(|p| (p.name.clone(), p)).collect())].into()
     }

@@ -171,7 +171,7 @@ mod tests {
             assert!(matches!(events.as_slice(), [one] if one.starts_with("1: ") && one.contains(name)), "{events:?}");
             let settings = engine.report().devices[0].queue.settings.clone();
             let of = |name: &str| settings.iter().find(|(n, ..)| *n == name).map(|(_, value, _)| value.as_str());
-            assert_eq!((of("sync_read_max_active"), of("budget_wait")), (Some("32"), Some("300us")), "a disk's");
+            assert_eq!((of("sync_read_max_active"), of("budget_wait")), (Some("32"), Some("auto")), "a disk's");
             assert!(settings.iter().all(|(.., source)| *source == Source::Default), "nobody set what is in force");
             // Said once, not at every look at the members; and again only when it was well in between.
             let set = |value: &str| Command::Set { name: name.into(), value: value.into() };

@@ -14,7 +14,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::blk_mq::{self, Rerun};
-use super::budget::{BusyThreshold, wait_ns_of};
+use super::budget::{BusyThreshold, WAIT_NS_MAX, Wait};
 use super::limits::{Generation, QueueSettings};
 use super::merge::{Bounds, Variant};
 use crate::units::{BLOCK, MIB};
@@ -30,8 +30,6 @@ pub const OWN_NAMES: [&str; 8] =
 const DEPTH_MAX: u32 = 65_536;
 /// Longest value of a setting, as it is written.
 const WORD_MAX: usize = 24;
-/// Longest `budget_wait`.
-const WAIT_NS_MAX: u64 = 100_000_000;
 /// Largest command: the largest request of a client, so that nothing is cut that arrived in one piece.
 pub const REQUEST_MAX: u64 = 32 * MIB;
 
@@ -112,7 +110,7 @@ pub struct Config {
     /// When a completion sends what a budget has held, for the blk-mq schedulers; the others always do.
     pub rerun: Rerun,
     /// Longest extra wait that `budget=auto` causes.
-    pub budget_wait_ns: u64,
+    pub budget_wait: Wait,
     /// Bytes that a joined command may have.
     pub max_request: u64,
     /// No joined command crosses a multiple of it; 0 is none.
@@ -175,7 +173,7 @@ impl Config {
             nr_requests: blk_mq.nr_requests,
             budget: if scheduler == SchedulerName::Braid { BudgetName::Auto } else { BudgetName::Off },
             rerun: blk_mq.rerun,
-            budget_wait_ns: wait_ns_of(class, rotational),
+            budget_wait: Wait::of_class(class, rotational),
             max_request: if published { blk_mq.bounds.max_bytes } else { REQUEST_MAX },
             boundary: if published { blk_mq.bounds.boundary } else { 0 },
         }
@@ -215,10 +213,12 @@ impl Config {
                     _ => return Err(format!("budget_rerun is completion or restart, not {value:?}")),
                 };
             }
+            "budget_wait" if value == "auto" => self.budget_wait = Wait::Auto,
             "budget_wait" => {
-                self.budget_wait_ns = super::limits::parse_ns(value)
-                    .filter(|ns| *ns <= WAIT_NS_MAX)
-                    .ok_or_else(|| format!("budget_wait is a time up to 100ms such as 300us, or off, not {value:?}"))?;
+                let ns = super::limits::parse_ns(value).filter(|ns| *ns <= WAIT_NS_MAX).ok_or_else(|| {
+                    format!("budget_wait is auto, off, or a time up to 100ms such as 300us, not {value:?}")
+                })?;
+                self.budget_wait = Wait::Fixed(ns);
             }
             "max_request" => self.max_request = bytes(name, value, BLOCK, REQUEST_MAX)?,
             "boundary" => self.boundary = bytes(name, value, 0, 1 << 40)?,
@@ -243,7 +243,10 @@ impl Config {
                 Rerun::Completion => "completion".into(),
                 Rerun::Restart => "restart".into(),
             },
-            "budget_wait" => super::limits::show_ns(self.budget_wait_ns),
+            "budget_wait" => match self.budget_wait {
+                Wait::Auto => "auto".into(),
+                Wait::Fixed(ns) => super::limits::show_ns(ns),
+            },
             "max_request" => super::limits::show_bytes(self.max_request),
             "boundary" => super::limits::show_bytes(self.boundary),
             _ => return self.limits.get(name),

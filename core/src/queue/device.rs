@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use super::blk_mq;
 use super::blocked::Obstacle;
 use super::braid::BraidQueue;
-use super::budget::{Auto, Budget, BusyThreshold};
+use super::budget::{Auto, Budget, BusyThreshold, Wait};
 use super::class::Class;
 use super::config::{BudgetName, Config, Overrides, SchedulerName};
 use super::io::Io;
@@ -91,7 +91,7 @@ impl Scheduler {
                 queue.configure(config.limits.clone());
                 queue.set_rules(rules(config));
                 // What `auto` has learned stays as long as nobody touches it.
-                if (before.budget, before.budget_wait_ns) != (config.budget, config.budget_wait_ns) {
+                if (before.budget, before.budget_wait) != (config.budget, config.budget_wait) {
                     queue.set_budget(budget(config));
                 }
             }
@@ -166,7 +166,7 @@ fn rules(config: &Config) -> Rules {
 /// Without a wait nothing is ever held, and then there is nothing to measure.
 fn budget(config: &Config) -> Budget {
     match config.budget {
-        BudgetName::Auto if config.budget_wait_ns > 0 => Budget::Auto(Auto::new(config.budget_wait_ns)),
+        BudgetName::Auto if config.budget_wait != Wait::Fixed(0) => Budget::Auto(Auto::new(config.budget_wait)),
         BudgetName::Off | BudgetName::Auto => Budget::Off,
         BudgetName::Fixed(n) => {
             Budget::Fixed(BusyThreshold::new(i32::try_from(n).unwrap_or(i32::MAX)).unwrap_or_default())
@@ -359,7 +359,7 @@ impl DeviceQueue {
 
     /// How long something may wait so that it grows.
     pub(crate) fn wait_ns(&self) -> u64 {
-        if self.config.budget == BudgetName::Auto { self.config.budget_wait_ns } else { 0 }
+        if self.config.budget == BudgetName::Auto { self.config.budget_wait.least_ns() } else { 0 }
     }
 
     /// Commands on the device.

@@ -130,9 +130,8 @@ fn run(lab: &Lab, seed: u64) -> Sheet {
     sheet
         .note("The models were fitted to the speeds of rows 3 to 6; rows 1 and 2 are predicted, and what merged but for its window.");
     sheet.note(
-        "braid beside batches of 1024, one submit each: a run waits 300 us at most by default, and a command of this image \
-         takes a multiple of that, so that a tighter limit than the queue's own has no effect; with 5 ms it has. The first \
-         seconds go to the search.",
+        "braid, one submit each: the search for a limit begins with what the client does without one, which is 7 % of the GiB. \
+         With budget_wait=300us no limit has an effect, since a command of this image takes a multiple of that.",
     );
     sheet
 }
@@ -201,16 +200,16 @@ fn review(lab: &Lab, seed: u64, sheet: &mut Sheet) {
         cases.push(Case::new(&model, &none, client(batch, GIB)));
         cases.push(Case::new(&model, &none, client(batch, (ios + merged) * BLOCK)));
     }
-    // Twice: with its search, and after it.
+    // One submit each twice: with its search, which is seconds of these twelve, and after it.
     let settled = Job { ramp_ns: 6_000_000_000, runtime_ns: Some(20_000_000_000), time_based: true, ..client(1, GIB) };
-    let patient: Settings = &[("budget_wait", "5ms")];
+    let short: Settings = &[("budget_wait", "300us")];
     let braid = [
-        ("its defaults, batches of 1024", &[] as Settings, client(1024, GIB)),
-        ("its defaults, one submit each", &[], client(1, GIB)),
-        ("its defaults, the same, settled", &[], settled.clone()),
-        ("budget_wait=5ms, the same, settled", patient, settled),
+        ("its defaults, batches of 1024", &[] as Settings, client(1024, GIB), true),
+        ("its defaults, one submit each", &[], client(1, GIB), false),
+        ("its defaults, the same, settled", &[], settled.clone(), true),
+        ("budget_wait=300us, the same, settled", short, settled, false),
     ];
-    cases.extend(braid.iter().map(|(_, settings, job)| Case::new(&model, settings, job.clone())));
+    cases.extend(braid.iter().map(|(_, settings, job, _)| Case::new(&model, settings, job.clone())));
     let outcomes = lab.each(&cases, |case| case.run(seed));
     outcomes.iter().for_each(|outcome| sheet.traced(outcome.hash));
     let (published, ours) = outcomes.split_at(2 * REVIEWED.len());
@@ -224,10 +223,12 @@ fn review(lab: &Lab, seed: u64, sheet: &mut Sheet) {
         });
     }
     let best = 1024.0 * 256.0 / (REVIEWED[1].2 / 1000.0);
-    for ((name, ..), outcome) in braid.iter().zip(ours) {
+    for ((name, .., is_claimed), outcome) in braid.iter().zip(ours) {
         sheet.rows.push(Row::ours(format!("braid, {name}: speed"), "IOPS", iops(outcome)));
-        let what = format!("braid, {name}: within 1 % of the best row of the review, or faster");
-        sheet.claim(what, iops(outcome) >= best * 0.99, format!("{:.0} and {best:.0} IOPS", iops(outcome)));
+        if *is_claimed {
+            let what = format!("braid, {name}: within 1 % of the best row of the review, or faster");
+            sheet.claim(what, iops(outcome) >= best * 0.99, format!("{:.0} and {best:.0} IOPS", iops(outcome)));
+        }
     }
     let names = REVIEWED.map(|(name, ..)| name.to_string()).into_iter();
     let names = names.chain(braid.iter().map(|(name, ..)| format!("braid, {name}")));

@@ -167,31 +167,35 @@ fn at_depth_1_budgets_change_nothing_at_all() {
 #[test]
 fn a_held_run_goes_at_its_bound_beside_a_device_that_is_stuck() {
     const BYTES: u64 = 32 * MIB;
-    let (mut world, v) = written(&cluster(), "net", 1, Profile::Single, BYTES);
-    world.exact = true;
-    SEQUENTIAL.run(&mut world, v, BYTES, 3 * SECOND, SECOND / 4);
-    let held = |world: &World| {
-        let reasons = world.engine().report().devices[0].queue.reasons.clone();
-        reasons.into_iter().find(|(name, _)| *name == "held_by_budget").expect("a reason").1
-    };
-    let waits = |world: &World| {
-        let stats = world.engine().queue_stats(DeviceId(1)).unwrap();
-        stats.classes[Class::SyncRead.index()].queue_ns
-    };
-    let (held_before, before) = (held(&world), waits(&world));
-    let (device, since) = (1, world.now());
-    world.faults.0.push(Fault { device, trouble: Trouble::Slow { since, until: u64::MAX, factor: 1000 } });
-    for block in 0..64 {
-        world.submit(0, v, Op::Read, block * BLOCK, BLOCK, Content::Unsaid);
-        world.drain();
+    // The edge of a bucket above the bound, which for `auto` is a command's time before the device was stuck.
+    for (wait, bound_ns) in [("300us", 1 << 19), ("auto", 1 << 22)] {
+        let (mut world, v) = written(&cluster(), "net", 1, Profile::Single, BYTES);
+        set(&mut world, &[("budget_wait", wait)]);
+        world.exact = true;
+        SEQUENTIAL.run(&mut world, v, BYTES, 3 * SECOND, SECOND / 4);
+        let held = |world: &World| {
+            let reasons = world.engine().report().devices[0].queue.reasons.clone();
+            reasons.into_iter().find(|(name, _)| *name == "held_by_budget").expect("a reason").1
+        };
+        let waits = |world: &World| {
+            let stats = world.engine().queue_stats(DeviceId(1)).unwrap();
+            stats.classes[Class::SyncRead.index()].queue_ns
+        };
+        let (held_before, before) = (held(&world), waits(&world));
+        let (device, since) = (1, world.now());
+        world.faults.0.push(Fault { device, trouble: Trouble::Slow { since, until: u64::MAX, factor: 1000 } });
+        for block in 0..64 {
+            world.submit(0, v, Op::Read, block * BLOCK, BLOCK, Content::Unsaid);
+            world.drain();
+        }
+        world.run_until_answered();
+        let after = waits(&world);
+        assert!(held(&world) > held_before, "it held somebody");
+        assert_eq!(after.count() - before.count(), 64);
+        // The device took most of a second.
+        let beyond = |h: &Histogram| h.counts[Histogram::bucket_of(bound_ns) + 1..].iter().sum::<u64>();
+        assert_eq!(beyond(&after), beyond(&before), "{wait}");
     }
-    world.run_until_answered();
-    let after = waits(&world);
-    assert!(held(&world) > held_before, "it held somebody");
-    assert_eq!(after.count() - before.count(), 64);
-    // The bound is 300 us, and the bucket above it ends at 524 us; the device took most of a second.
-    let beyond = |h: &Histogram| h.counts[Histogram::bucket_of(524_288) + 1..].iter().sum::<u64>();
-    assert_eq!(beyond(&after), beyond(&before));
 }
 
 /// Commands for the payload of an operation, and their bytes.

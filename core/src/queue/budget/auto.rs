@@ -18,13 +18,28 @@
 //! slower than the device finds itself without limit. Throughput is bytes over the time in which something was in
 //! flight, so pauses of the client don't count.
 //!
+//! A request that waits as long as a command takes there costs a run about one command's time, whatever the device;
+//! with a fixed bound a limit has no effect where commands take a multiple of it.
+//!
 //! Source: the rule is the specification's, section 5.8b; the search is plain hill climbing on powers of two.
 
 use super::Verdict;
 use crate::units::Instant;
 
-/// How long a request may be held where the device's class doesn't say 0.
-pub const WAIT_NS_DEFAULT: u64 = 300_000;
+/// How long a request may be held where commands are quick, and before anything is known of them.
+pub const WAIT_NS_MIN: u64 = 300_000;
+
+/// Longest time that anything may be held.
+pub const WAIT_NS_MAX: u64 = 100_000_000;
+
+/// The bound of the extra wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Nanoseconds; with 0 nothing is ever held.
+    Fixed(u64),
+    /// As long as a command takes on the device at present, [`WAIT_NS_MIN`] to [`WAIT_NS_MAX`].
+    Auto,
+}
 
 /// Where the search begins, and its upper end: nothing is held.
 const LIMIT_MAX: u32 = 1024;
@@ -59,7 +74,9 @@ const REST_FLOOR: u32 = 4;
 /// How it decides stands at the top of `queue/budget/auto.rs`.
 #[derive(Clone, Debug)]
 pub struct Auto {
-    wait_ns: u64,
+    wait: Wait,
+    /// What a command took from its start to its end, on average of the last sample.
+    command_ns: u64,
     /// Commands in flight from which a run waits.
     limit: u32,
     phase: Phase,
@@ -101,6 +118,8 @@ enum Phase {
 struct Sample {
     rate: Rate,
     commands: u32,
+    /// Time of all commands together.
+    commands_ns: u64,
     /// Most in flight.
     peak: u32,
     /// Something extended a run while the device was busy.
@@ -124,24 +143,35 @@ impl Rate {
     }
 }
 
-/// The bound of the extra wait for a device nobody set it for: 0 on flash, where 300 us are the time of several
-/// requests and nothing is ever held, [`WAIT_NS_DEFAULT`] on disks and behind networks.
-#[must_use]
-pub fn wait_ns_of(class: &str, rotational: bool) -> u64 {
-    match class {
-        "nvme" | "ssd" => 0,
-        "hdd" | "net" => WAIT_NS_DEFAULT,
-        _ if rotational => WAIT_NS_DEFAULT,
-        _ => 0,
+impl Wait {
+    /// The bound for a device nobody set it for: 0 on flash, where [`WAIT_NS_MIN`] is the time of several requests.
+    #[must_use]
+    pub fn of_class(class: &str, rotational: bool) -> Wait {
+        match class {
+            "nvme" | "ssd" => Wait::Fixed(0),
+            "hdd" | "net" => Wait::Auto,
+            _ if rotational => Wait::Auto,
+            _ => Wait::Fixed(0),
+        }
+    }
+
+    /// Nanoseconds at least.
+    #[must_use]
+    pub fn least_ns(self) -> u64 {
+        match self {
+            Wait::Fixed(ns) => ns,
+            Wait::Auto => WAIT_NS_MIN,
+        }
     }
 }
 
 impl Auto {
-    /// A budget that holds nothing longer than `wait_ns`; with 0 it holds nothing.
+    /// A budget that holds nothing longer than `wait`.
     #[must_use]
-    pub fn new(wait_ns: u64) -> Auto {
+    pub fn new(wait: Wait) -> Auto {
         Auto {
-            wait_ns,
+            wait,
+            command_ns: 0,
             limit: LIMIT_MAX,
             phase: Phase::Base,
             rest: REST_MIN,
@@ -154,8 +184,8 @@ impl Auto {
 
     /// One that begins elsewhere, for tests of decisions at that limit.
     #[cfg(test)]
-    pub(in crate::queue) fn with_limit(wait_ns: u64, limit: u32) -> Auto {
-        Auto { limit, ..Auto::new(wait_ns) }
+    pub(in crate::queue) fn with_limit(wait: Wait, limit: u32) -> Auto {
+        Auto { limit, ..Auto::new(wait) }
     }
 
     /// Bytes of the sample that is being taken.
@@ -164,15 +194,13 @@ impl Auto {
         self.sample.rate.bytes
     }
 
-    /// The bound of the extra wait, in nanoseconds; what is held already keeps its own.
-    pub fn set_wait_ns(&mut self, wait_ns: u64) {
-        self.wait_ns = wait_ns;
-    }
-
-    /// The bound of the extra wait, in nanoseconds.
+    /// The bound of the extra wait, in nanoseconds, as it is now.
     #[must_use]
     pub fn wait_ns(&self) -> u64 {
-        self.wait_ns
+        match self.wait {
+            Wait::Fixed(ns) => ns,
+            Wait::Auto => self.command_ns.clamp(WAIT_NS_MIN, WAIT_NS_MAX),
+        }
     }
 
     /// Commands in flight from which a run waits, as found so far.
@@ -188,11 +216,12 @@ impl Auto {
     }
 
     pub(super) fn may_go(&mut self, now: Instant, depth: u32, extends_run: bool, oldest: Instant) -> Verdict {
-        if !extends_run || depth == 0 || self.wait_ns == 0 {
+        let wait_ns = self.wait_ns();
+        if !extends_run || depth == 0 || wait_ns == 0 {
             return Verdict::Go;
         }
         self.sample.runs = true;
-        let until = oldest + self.wait_ns;
+        let until = oldest + wait_ns;
         if depth < self.limit || until <= now {
             return Verdict::Go;
         }
@@ -231,7 +260,9 @@ impl Auto {
     /// Counts the time up to `now` if something was in flight.
     fn pass(&mut self, now: Instant) {
         if self.in_flight > 0 {
-            self.sample.rate.ns = self.sample.rate.ns.saturating_add(now.since(self.last));
+            let (sample, ns) = (&mut self.sample, now.since(self.last));
+            sample.rate.ns = sample.rate.ns.saturating_add(ns);
+            sample.commands_ns = sample.commands_ns.saturating_add(ns.saturating_mul(self.in_flight.into()));
         }
         self.last = self.last.max(now);
     }
@@ -246,17 +277,19 @@ impl Auto {
         if commands >= enough && rate.ns >= BUSY_NS_MIN {
             return true;
         }
-        // A trial that costs a quarter of the throughput is seen earlier.
-        match self.phase {
-            Phase::Down { base, .. } | Phase::Up { base, .. } => {
-                commands >= enough / 4 && rate.ns >= BUSY_NS_MIN && !rate.at_least(base, -1, 4)
+        // A trial that costs a quarter of the throughput is seen earlier, and so is one that gains half of it.
+        commands >= enough / 4
+            && rate.ns >= BUSY_NS_MIN
+            && match self.phase {
+                Phase::Down { base, .. } => !rate.at_least(base, -1, 4) || rate.at_least(base, 1, 2),
+                Phase::Up { base, .. } => !rate.at_least(base, -1, 4),
+                Phase::Base | Phase::Rest { .. } => false,
             }
-            Phase::Base | Phase::Rest { .. } => false,
-        }
     }
 
     fn step(&mut self) {
-        let Sample { rate, peak, runs, held, .. } = self.sample;
+        let Sample { rate, commands, commands_ns, peak, runs, held } = self.sample;
+        self.command_ns = commands_ns / u64::from(commands.max(1));
         if !runs {
             // Nothing to learn from. A trial is not judged by another load than the one it began with.
             if let Phase::Down { from, .. } | Phase::Up { from, .. } = self.phase {
@@ -349,17 +382,40 @@ mod tests {
             ("flash", 1, 0, 64, true, 0, Verdict::Go),
         ];
         for (name, limit, wait_ns, depth, extends, age, expected) in rows {
-            let mut auto = Auto { limit, ..Auto::new(wait_ns) };
+            let mut auto = Auto { limit, ..Auto::new(Wait::Fixed(wait_ns)) };
             assert_eq!(auto.may_go(T, depth, extends, T - age), expected, "{name}");
         }
     }
 
     #[test]
     fn the_bound_by_class() {
-        let rows = [("nvme", false, 0), ("ssd", false, 0), ("ssd", true, 0), ("hdd", true, 300_000)];
-        let more = [("net", false, 300_000), ("tape", true, 300_000), ("optane", false, 0)];
+        let off = Wait::Fixed(0);
+        let rows = [("nvme", false, off), ("ssd", false, off), ("ssd", true, off), ("hdd", true, Wait::Auto)];
+        let more = [("net", false, Wait::Auto), ("tape", true, Wait::Auto), ("optane", false, off)];
         for (class, rotational, expected) in rows.into_iter().chain(more) {
-            assert_eq!(wait_ns_of(class, rotational), expected, "{class} {rotational}");
+            assert_eq!(Wait::of_class(class, rotational), expected, "{class} {rotational}");
+        }
+    }
+
+    #[test]
+    fn a_run_waits_as_long_as_a_command_takes() {
+        // Between two completions, commands in flight all the time, the bound.
+        let rows = [
+            ("a command of 100 us", 100_000, 1, WAIT_NS_MIN),
+            ("4 at a time, 2 ms each", 500_000, 4, 2_000_000),
+            ("64 at a time, 9.6 ms each", 150_000, 64, 9_600_000),
+            ("a device that hangs", 50_000_000, 16, WAIT_NS_MAX),
+        ];
+        for (name, gap_ns, in_flight, expected) in rows {
+            let (mut auto, mut now) = (Auto::new(Wait::Auto), T);
+            assert_eq!(auto.wait_ns(), WAIT_NS_MIN, "nothing is known yet");
+            (0..in_flight).for_each(|_| auto.issued(now));
+            for _ in 0..COMMANDS_MIN + TURNS * in_flight {
+                now = now + gap_ns;
+                auto.completed(now, 4096);
+                auto.issued(now);
+            }
+            assert_eq!(auto.wait_ns(), expected, "{name}");
         }
     }
 
@@ -380,7 +436,7 @@ mod tests {
     #[test]
     fn it_climbs_to_the_top_of_any_curve_with_one_top() {
         for top in [1, 2, 4, 8, 16, 32, 64, 128] {
-            let mut auto = Auto::new(300_000);
+            let mut auto = Auto::new(Wait::Fixed(300_000));
             let curve = |depth: u32| 1_000_000 * u64::from(depth.min(top)) / u64::from(depth.max(top));
             climb(&mut auto, T, 12, 128, curve);
             let settled = match auto.phase {
@@ -394,7 +450,7 @@ mod tests {
     #[test]
     fn it_follows_when_the_top_moves_and_stays_loose_where_nothing_is_gained() {
         let peaked = |top: u32| move |d: u32| 1_000_000 * u64::from(d.min(top)) / u64::from(d.max(top));
-        let mut auto = Auto::new(300_000);
+        let mut auto = Auto::new(Wait::Fixed(300_000));
         let now = climb(&mut auto, T, 12, 128, peaked(4));
         assert!(matches!(auto.phase, Phase::Rest { .. }) && auto.limit == 4, "{auto:?}");
         let now = climb(&mut auto, now, 12, 128, peaked(32));
@@ -406,7 +462,7 @@ mod tests {
     /// A price per command beside one per byte: each halving gains less than the one before, 6.7 % to 32, 3.5 % to 16.
     #[test]
     fn where_a_curve_is_nearly_flat_two_halvings_count_together() {
-        let mut auto = Auto::new(300_000);
+        let mut auto = Auto::new(Wait::Fixed(300_000));
         climb(&mut auto, T, 20, 128, |depth| 1_000_000_000 / u64::from(1_000 + 5 * depth));
         assert!(matches!(auto.phase, Phase::Rest { .. }) && auto.limit == 8, "{auto:?}");
     }

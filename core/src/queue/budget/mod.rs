@@ -20,7 +20,7 @@ mod busy_threshold;
 mod model;
 mod neighbours;
 
-pub use auto::{Auto, WAIT_NS_DEFAULT, wait_ns_of};
+pub use auto::{Auto, WAIT_NS_MAX, WAIT_NS_MIN, Wait};
 pub use busy_threshold::{BusyThreshold, NegativeThreshold};
 pub use neighbours::Neighbours;
 

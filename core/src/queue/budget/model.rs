@@ -29,7 +29,7 @@ use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::{Auto, Budget, BusyThreshold, WAIT_NS_DEFAULT};
+use super::{Auto, Budget, BusyThreshold, WAIT_NS_MIN, Wait};
 use crate::queue::blk_mq::{Config, Queue, Rerun, Scheduler};
 use crate::queue::braid::BraidQueue;
 use crate::queue::class::Class;
@@ -63,6 +63,8 @@ struct Device {
     flying: VecDeque<Flying>,
     /// Longest stay in the queue, of streams and of requests at random places.
     waited: [u64; 2],
+    /// Longest time of a command.
+    took: u64,
 }
 
 struct Flying {
@@ -76,7 +78,7 @@ struct Flying {
 impl Device {
     fn new(price: Price) -> Device {
         let servers = (0..64).map(|_| Reverse(0)).collect();
-        Device { price, shared_free: 0, servers, flying: VecDeque::new(), waited: [0; 2] }
+        Device { price, shared_free: 0, servers, flying: VecDeque::new(), waited: [0; 2], took: 0 }
     }
 
     fn issue(&mut self, now: Instant, leaving: &mut Leaving) {
@@ -85,6 +87,7 @@ impl Device {
             let Reverse(free) = self.servers.pop().unwrap();
             let done = free.max(self.shared_free) + self.price.server_ns;
             self.servers.push(Reverse(done));
+            self.took = self.took.max(done - now.0);
             for io in &leaving.members[command.members.clone()] {
                 let waited = &mut self.waited[usize::from(io.id.0 == ANYWHERE)];
                 *waited = now.since(io.arrived).max(*waited);
@@ -169,7 +172,7 @@ fn fixed(threshold: i32) -> Budget {
 }
 
 fn auto() -> Budget {
-    Budget::Auto(Auto::new(WAIT_NS_DEFAULT))
+    Budget::Auto(Auto::new(Wait::Auto))
 }
 
 #[derive(Clone, Copy)]
@@ -196,6 +199,8 @@ struct Outcome {
     commands: Vec<(Instant, usize)>,
     /// Longest stay in the queue, of streams and of requests at random places.
     waited: [u64; 2],
+    /// Longest time of a command.
+    took: u64,
 }
 
 impl Outcome {
@@ -212,7 +217,8 @@ fn run(mut sut: Sut, price: Price, client: Client, ios: u64, until: u64) -> Outc
     let mut next: Vec<u64> = (0..client.streams.into()).map(|stream| stream * GIB / BLOCK).collect();
     let mut ready: VecDeque<u32> = (0..client.outstanding).flat_map(|_| 0..client.streams).collect();
     ready.extend((0..client.random).map(|_| ANYWHERE));
-    let (mut outcome, mut now, mut submitted) = (Outcome { commands: Vec::new(), waited: [0; 2] }, Instant(0), 0);
+    let (mut outcome, mut now, mut submitted) =
+        (Outcome { commands: Vec::new(), waited: [0; 2], took: 0 }, Instant(0), 0);
     let mut batch = Vec::new();
     loop {
         while ready.len() >= client.batch && submitted < ios {
@@ -245,7 +251,7 @@ fn run(mut sut: Sut, price: Price, client: Client, ios: u64, until: u64) -> Outc
             (None, None) => return outcome,
         }
         device.issue(now, &mut leaving);
-        outcome.waited = device.waited;
+        (outcome.waited, outcome.took) = (device.waited, device.took);
         if now.0 > until {
             return outcome;
         }
@@ -326,8 +332,12 @@ fn the_table_of_the_docs() {
 fn nobody_waits_longer_than_the_bound_and_who_is_alone_not_at_all() {
     for price in [SERVERS, CLUSTER] {
         let mixed = Client { outstanding: 64, random: 64, ..SEQUENTIAL };
-        let [streams, random] = run(braid(auto()), price, mixed, u64::MAX, SECOND).waited;
-        assert!((1..=WAIT_NS_DEFAULT).contains(&streams), "{streams} ns");
+        let fixed = Budget::Auto(Auto::new(Wait::Fixed(WAIT_NS_MIN)));
+        let [streams, random] = run(braid(fixed), price, mixed, u64::MAX, SECOND).waited;
+        assert!((1..=WAIT_NS_MIN).contains(&streams), "{streams} ns");
+        assert_eq!(random, 0);
+        let Outcome { waited: [streams, random], took, .. } = run(braid(auto()), price, mixed, u64::MAX, SECOND);
+        assert!((1..=took.max(WAIT_NS_MIN)).contains(&streams), "{streams} ns, and a command {took} ns");
         assert_eq!(random, 0);
     }
 }
@@ -363,7 +373,7 @@ fn at_depth_1_nothing_changes_at_all() {
 #[test]
 fn on_flash_auto_changes_nothing_at_all() {
     let alone = run(braid(Budget::Off), SERVERS, SEQUENTIAL, 20_000, u64::MAX);
-    assert_eq!(run(braid(Budget::Auto(Auto::new(0))), SERVERS, SEQUENTIAL, 20_000, u64::MAX), alone);
+    assert_eq!(run(braid(Budget::Auto(Auto::new(Wait::Fixed(0)))), SERVERS, SEQUENTIAL, 20_000, u64::MAX), alone);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use alloc::string::ToString;
 use alloc::vec;
 
 use super::*;
-use crate::queue::budget::{Auto, WAIT_NS_DEFAULT};
+use crate::queue::budget::{Auto, WAIT_NS_MIN, Wait};
 use Class::{AsyncRead, Scrub, SyncRead};
 
 const READ: DeviceOp = DeviceOp::Read;
@@ -161,7 +161,7 @@ fn the_limit_changes_while_something_waits() {
 /// A run is held so that it grows; leaving with somebody costs no command.
 #[test]
 fn who_is_held_leaves_with_a_free_neighbour() {
-    let mut queue = deep(RULES, 64, Budget::Auto(Auto::with_limit(WAIT_NS_DEFAULT, 1)));
+    let mut queue = deep(RULES, 64, Budget::Auto(Auto::with_limit(Wait::Fixed(WAIT_NS_MIN), 1)));
     set_gap(&mut queue, 2);
     queue.arrive(at(10, 1));
     assert_eq!(turn(&mut queue), [(10, 1, 1)], "the device is idle");
@@ -183,7 +183,7 @@ fn who_is_held_leaves_with_a_free_neighbour() {
 #[test]
 fn a_budget_counts_no_gaps() {
     let counted = |gap| {
-        let mut queue = deep(RULES, 64, Budget::Auto(Auto::new(WAIT_NS_DEFAULT)));
+        let mut queue = deep(RULES, 64, Budget::Auto(Auto::new(Wait::Auto)));
         set_gap(&mut queue, gap);
         [at(0, 1), at(3, 1)].into_iter().for_each(|io| queue.arrive(io));
         let mut leaving = Leaving::default();

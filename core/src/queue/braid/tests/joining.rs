@@ -3,7 +3,7 @@
 use alloc::vec;
 
 use super::*;
-use crate::queue::budget::{Auto, BusyThreshold, RERUN_NS, WAIT_NS_DEFAULT};
+use crate::queue::budget::{Auto, BusyThreshold, RERUN_NS, WAIT_NS_MIN, Wait};
 
 fn at(block: u64, now: Instant) -> Waiting {
     Waiting { arrived: now, ..read(block as u32, block * BLOCK, BLOCK) }
@@ -16,7 +16,7 @@ fn blocks(leaving: &Leaving) -> Vec<(u64, u64)> {
 
 /// A queue whose budget holds every run while anything is in flight.
 fn tight() -> BraidQueue {
-    deep(RULES, 64, Budget::Auto(Auto::with_limit(WAIT_NS_DEFAULT, 1)))
+    deep(RULES, 64, Budget::Auto(Auto::with_limit(Wait::Fixed(WAIT_NS_MIN), 1)))
 }
 
 fn send(queue: &mut BraidQueue, now: Instant, places: &[u64]) -> Vec<(u64, u64)> {
@@ -40,7 +40,7 @@ fn what_continues_something_in_flight_waits_and_grows() {
     assert_eq!(send(&mut queue, T, &[50]), [(50, 1)], "alone");
     assert_eq!(send(&mut queue, T, &[12]), [], "grows");
     assert_eq!(send(&mut queue, T, &[9]), [], "continues it the other way");
-    assert_eq!(queue.wake_at(), Some(T + WAIT_NS_DEFAULT));
+    assert_eq!(queue.wake_at(), Some(T + WAIT_NS_MIN));
     back(&mut queue, T, 50);
     assert_eq!(send(&mut queue, T, &[]), [], "it was not their neighbour");
     back(&mut queue, T, 10);
@@ -54,9 +54,9 @@ fn what_is_held_leaves_at_the_bound_or_when_it_is_full() {
     send(&mut queue, T, &[10]);
     send(&mut queue, T + 1000, &[11]);
     assert_eq!(send(&mut queue, T + 2000, &[12]), []);
-    assert_eq!(queue.wake_at(), Some(T + (1000 + WAIT_NS_DEFAULT)), "the oldest counts");
-    assert_eq!(send(&mut queue, T + (999 + WAIT_NS_DEFAULT), &[]), []);
-    assert_eq!(send(&mut queue, T + (1000 + WAIT_NS_DEFAULT), &[]), [(11, 2)]);
+    assert_eq!(queue.wake_at(), Some(T + (1000 + WAIT_NS_MIN)), "the oldest counts");
+    assert_eq!(send(&mut queue, T + (999 + WAIT_NS_MIN), &[]), []);
+    assert_eq!(send(&mut queue, T + (1000 + WAIT_NS_MIN), &[]), [(11, 2)]);
     assert_eq!(send(&mut queue, T + 400_000, &[13, 14, 15, 16, 17, 18, 19]), [], "seven of eight");
     assert_eq!(send(&mut queue, T + 400_000, &[20]), [(13, 8)], "full");
 }
@@ -80,7 +80,7 @@ fn what_waits_for_depth_becomes_a_run_when_its_neighbour_leaves() {
     queue.arrive(metadata);
     assert_eq!(send(&mut queue, T, &[]), [(10, 1)]);
     assert_eq!(queue.counters().held, 1, "it did not join, but follows what is in flight now");
-    assert_eq!(send(&mut queue, T + WAIT_NS_DEFAULT, &[]), [(11, 1)]);
+    assert_eq!(send(&mut queue, T + WAIT_NS_MIN, &[]), [(11, 1)]);
 }
 
 /// An I/O that is to be left alone is in no table of places, but in flight it is somebody's neighbour like any other.

@@ -4,7 +4,7 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 
 use super::*;
-use crate::queue::budget::{Auto, BusyThreshold, WAIT_NS_DEFAULT};
+use crate::queue::budget::{Auto, BusyThreshold, WAIT_NS_MIN, Wait};
 use crate::queue::merge::Shape;
 use crate::queue::testing::{Rng, any_io_in, check_command};
 
@@ -57,7 +57,10 @@ fn any_budget(rng: &mut Rng) -> Budget {
     match rng.below(4) {
         0 => Budget::Off,
         1 => Budget::Fixed(BusyThreshold::new(rng.below(6) as i32).unwrap()),
-        _ => Budget::Auto(Auto::with_limit(rng.below(2) * WAIT_NS_DEFAULT, 1 + rng.below(6) as u32)),
+        _ => Budget::Auto(Auto::with_limit(
+            [Wait::Fixed(0), Wait::Fixed(WAIT_NS_MIN), Wait::Auto][rng.below(3) as usize],
+            1 + rng.below(6) as u32,
+        )),
     }
 }
 

@@ -5,7 +5,7 @@
 use alloc::vec;
 
 use super::*;
-use crate::queue::budget::{Auto, BusyThreshold, RERUN_NS, WAIT_NS_DEFAULT};
+use crate::queue::budget::{Auto, BusyThreshold, RERUN_NS, WAIT_NS_MIN, Wait};
 use crate::queue::table;
 use crate::units::{IoId, KIB, MIB};
 use Class::{AsyncRead, Rebuild, Scrub, SyncRead, SyncWrite};
@@ -239,7 +239,7 @@ fn a_hung_request_does_not_stop_background_work_for_ever() {
 
 #[test]
 fn a_class_that_has_only_held_runs_loses_neither_its_turn_nor_the_floor() {
-    let auto = Budget::Auto(Auto::with_limit(WAIT_NS_DEFAULT, 1));
+    let auto = Budget::Auto(Auto::with_limit(Wait::Fixed(WAIT_NS_MIN), 1));
     let mut settings = QueueSettings::new(Generation::Braid, true);
     settings.set("background_floor", "1us").expect("a time");
     let mut queue = BraidQueue::new(settings, RULES, auto);
@@ -258,7 +258,7 @@ fn a_class_that_has_only_held_runs_loses_neither_its_turn_nor_the_floor() {
     queue.arrive(scrub(12, T));
     assert_eq!(turn(&mut queue, T), [(SyncRead, 100, 1)], "the scrub continues itself and waits");
     assert_eq!((queue.counters().held, queue.queued(Scrub)), (1, 2));
-    assert_eq!(queue.wake_at(), Some(T + WAIT_NS_DEFAULT), "and nothing wakes in vain before");
+    assert_eq!(queue.wake_at(), Some(T + WAIT_NS_MIN), "and nothing wakes in vain before");
     queue.complete(T, Scrub, DeviceOp::Read, 10 * BLOCK, BLOCK, BLOCK);
     assert_eq!(turn(&mut queue, T), [], "nothing to wait for, but no credit");
     assert_eq!(queue.wake_at(), Some(T + 1_000), "the floor is next");
@@ -277,7 +277,7 @@ fn a_new_budget_counts_what_is_in_flight() {
     queue.turn(T, &mut leaving);
     assert_eq!(leaving.commands.len(), 5, "one place is left");
     assert_eq!((queue.wake_at(), queue.counters().held), (Some(T + RERUN_NS), 1));
-    queue.set_budget(Budget::Auto(Auto::with_limit(WAIT_NS_DEFAULT, 1)));
+    queue.set_budget(Budget::Auto(Auto::with_limit(Wait::Fixed(WAIT_NS_MIN), 1)));
     queue.turn(T, &mut leaving);
     assert_eq!((leaving.commands.len(), queue.wake_at()), (8, None), "all are alone");
     // What left before it is nobody's neighbour, and what left after it is.
