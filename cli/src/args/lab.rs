@@ -276,6 +276,9 @@ pub(crate) struct CrashFlags {
     /// Let one state in 16 recover to its end and open again: what was read once has to stay
     #[arg(long)]
     pub(crate) alike: bool,
+    /// Cross each state with every loss of members that the profiles spare, in place of one that is drawn
+    #[arg(long, conflicts_with = "point")]
+    pub(crate) every_loss: bool,
     /// Make this mistake on purpose, to see what a failure looks like, such as flush-not-passed-on
     #[arg(long = "break", value_name = "MISTAKE")]
     pub(crate) mistake: Option<String>,
@@ -292,6 +295,12 @@ pub(crate) struct FaultsFlags {
     /// Of two faults on parity of other than the usual numbers of members, one case in N
     #[arg(long, value_name = "N", conflicts_with = "case")]
     pub(crate) sample: Option<std::num::NonZeroUsize>,
+    /// In place of all, so many of two faults on parity over 7 to 16 members, drawn
+    #[arg(long, value_name = "N", conflicts_with_all = ["case", "profile", "single", "sample"])]
+    pub(crate) drawn: Option<usize>,
+    /// What they are drawn from
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "drawn")]
+    pub(crate) seed: u64,
     /// This case alone, as a failure prints it
     #[arg(long, value_name = "CASE")]
     pub(crate) case: Option<String>,

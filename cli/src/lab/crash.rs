@@ -19,7 +19,8 @@ const COUNT: u64 = 1_000_000;
 const PROGRESS: Duration = Duration::from_secs(1);
 
 pub(super) fn crash(flags: &CrashFlags, json: bool) -> Outcome {
-    let rules = Rules { mistake: flags.mistake.as_deref().map(mistake).transpose()?, alike: flags.alike };
+    let mistake = flags.mistake.as_deref().map(mistake).transpose()?;
+    let rules = Rules { mistake, alike: flags.alike, every_loss: flags.every_loss };
     let scenes = scenes(flags)?;
     // A point that fails says what was wrong by itself.
     panic::set_hook(Box::new(|_| {}));

@@ -46,6 +46,9 @@ fn chosen(flags: &FaultsFlags) -> Result<Vec<Case>, ApiError> {
     if let Some(case) = &flags.case {
         return Ok(vec![case.parse().map_err(|why: String| ApiError::usage("lab.faults", why))?]);
     }
+    if let Some(count) = flags.drawn {
+        return Ok(matrix::drawn(count, flags.seed));
+    }
     let is_meant = |name: &str| flags.profile.as_ref().is_none_or(|profile| profile == name);
     let layouts: Vec<_> = matrix::layouts().filter(|layout| is_meant(layout.profile.name())).collect();
     if layouts.is_empty() {

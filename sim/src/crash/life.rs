@@ -93,10 +93,7 @@ pub(crate) fn alike(scene: &Scene, before: &Tape, state: &Moment<'_>, present: &
         if let Some(why) = world.wrong.first() {
             return Err(why.clone());
         }
-        let unequal = world.unequal();
-        if !unequal.is_empty() {
-            return Err(Checker::Copies.says(format_args!("copies differ after the recovery: {unequal:?}")));
-        }
+        world.check_copies("after the recovery")?;
         world.crash(Crash::Process);
     }
     Ok(())

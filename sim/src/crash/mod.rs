@@ -58,11 +58,40 @@ const DRAWN: [u64; LIVES_MAX] = [12, 3, 2];
 /// One state in so many is gone on from.
 const LIVES_EVERY: [u64; LIVES_MAX] = [300, 150, u64::MAX];
 
+/// And of so many more where each is crossed with every loss.
+const CROSSED: u64 = 8;
+
 /// One state in so many is held to the strong form, which takes a run of its own.
 const ALIKE_EVERY: u64 = 16;
 
-/// A cut of a life: after how many marks, and what it leaves.
-pub type Cut = (usize, u64);
+/// A cut of a life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// After how many marks.
+    at: usize,
+    /// What it leaves of the open writes.
+    state: u64,
+    /// Members that are lost together with the power, a bit each.
+    lost: u64,
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.at, self.state)?;
+        (0..u64::BITS).filter(|disk| self.lost >> disk & 1 == 1).try_for_each(|disk| write!(f, "-{}", disk + 1))
+    }
+}
+
+fn cut_of(text: &str) -> Option<Cut> {
+    let (at, rest) = text.split_once(':')?;
+    let mut numbers = rest.split('-');
+    let (at, state, mut lost) = (at.parse().ok()?, numbers.next()?.parse().ok()?, 0);
+    for disk in numbers {
+        let disk: u32 = disk.parse().ok()?;
+        lost |= 1u64.checked_shl(disk.checked_sub(1)?)?;
+    }
+    Some(Cut { at, state, lost })
+}
 
 /// Where the power goes: in the run, and perhaps again in the recovery from that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,9 +99,9 @@ pub struct Point(pub Vec<Cut>);
 
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, (at, choice)) in self.0.iter().enumerate() {
+        for (i, cut) in self.0.iter().enumerate() {
             let slash = if i == 0 { "" } else { "/" };
-            write!(f, "{slash}{at}:{choice}")?;
+            write!(f, "{slash}{cut}")?;
         }
         Ok(())
     }
@@ -82,12 +111,10 @@ impl FromStr for Point {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Point, String> {
-        let cut = |part: &str| {
-            let (at, choice) = part.split_once(':')?;
-            Some((at.parse().ok()?, choice.parse().ok()?))
-        };
-        let cuts: Option<Vec<Cut>> = text.split('/').map(cut).collect();
-        cuts.map(Point).ok_or_else(|| format!("'{text}' is no crash point; one looks like 57:13 or 57:13/4:2"))
+        let cuts: Option<Vec<Cut>> = text.split('/').map(cut_of).collect();
+        cuts.map(Point).ok_or_else(|| {
+            format!("'{text}' is no crash point; one looks like 57:13, 57:13/4:2, or, with disk 2 lost, 57:13-2")
+        })
     }
 }
 
@@ -135,6 +162,8 @@ pub struct Rules {
     /// Also holds, of some of the points, that copies are alike before long and that what was read once stays: true once
     /// copies are evened out after a crash.
     pub alike: bool,
+    /// Crosses each state with every loss of members that the profiles spare, in place of one that is drawn.
+    pub every_loss: bool,
 }
 
 /// Cuts the power in the scene of this name and seed, at most at so many points.
@@ -143,7 +172,7 @@ pub fn scene(name: &str, seed: u64, most: u64, rules: Rules) -> Result<Tally, Fa
     let fail = |point: Point, why: String| Failure { scene: name.into(), seed, point, why };
     let tape = caught(|| life::first(&scene, rules.mistake)).map_err(|why| fail(Point::default(), why))?;
     let tally = Tally { lives: 1, ..Tally::default() };
-    let mut sweep = Sweep { scene: &scene, most, alike: rules.alike, tally, path: Vec::new(), is_whole: true };
+    let mut sweep = Sweep { scene: &scene, most, rules, tally, path: Vec::new(), is_whole: true };
     match sweep.cut(&tape) {
         Ok(()) => Ok(sweep.tally),
         Err(why) => Err(fail(Point(sweep.path), why)),
@@ -153,14 +182,12 @@ pub fn scene(name: &str, seed: u64, most: u64, rules: Rules) -> Result<Tally, Fa
 /// One point again.
 pub fn again(name: &str, seed: u64, point: &Point, rules: Rules) -> Result<(), String> {
     let scene = Scene::new(name, seed).ok_or_else(|| format!("there is no scene '{name}'"))?;
-    let Rules { mistake, alike } = rules;
+    let Rules { mistake, alike, .. } = rules;
     let mut tape = caught(|| life::first(&scene, mistake))?;
-    let mut is_whole = true;
-    for (i, &(at, choice)) in point.0.iter().enumerate() {
+    for (i, &cut) in point.0.iter().enumerate() {
         let mut moment = Moment::first(&tape);
-        while moment.at < at && moment.advance().is_some() {}
-        let present = remains::leave(&mut moment, choice, spared(&scene, is_whole));
-        is_whole &= present.iter().all(|&here| here);
+        while moment.at < cut.at && moment.advance().is_some() {}
+        let present = remains::leave(&mut moment, cut.state, cut.lost);
         let mut reopener = Reopener::new(tape.boot, mistake);
         caught(|| reopener.look(&moment, &present))?;
         if alike {
@@ -168,26 +195,21 @@ pub fn again(name: &str, seed: u64, point: &Point, rules: Rules) -> Result<(), S
         }
         // The last one too: what fails in the life that follows has no cut of its own.
         if i + 1 < LIVES_MAX {
-            tape = caught(|| life::next(&scene, &tape, &moment, &present, life_seed(&scene, at, choice)))?;
+            tape = caught(|| life::next(&scene, &tape, &moment, &present, life_seed(&scene, cut)))?;
         }
     }
     Ok(())
 }
 
-/// Members that a cut may take along, if none was lost so far: one that comes back is behind, and no other is spared then.
-fn spared(scene: &Scene, is_whole: bool) -> usize {
-    if is_whole { scene.spared } else { 0 }
-}
-
 /// The seed of the life after a cut.
-fn life_seed(scene: &Scene, at: usize, choice: u64) -> u64 {
-    scene.seed ^ (at as u64) << 20 ^ choice << 32
+fn life_seed(scene: &Scene, Cut { at, state, lost }: Cut) -> u64 {
+    scene.seed ^ (at as u64) << 20 ^ state << 32 ^ lost << 8
 }
 
 struct Sweep<'a> {
     scene: &'a Scene,
     most: u64,
-    alike: bool,
+    rules: Rules,
     tally: Tally,
     /// Where it is.
     path: Vec<Cut>,
@@ -206,28 +228,41 @@ impl Sweep<'_> {
                 continue;
             }
             self.tally.cuts += 1;
-            for choice in choices(&moment, step, depth, self.scene.seed) {
-                if self.tally.points >= self.most {
-                    return Ok(());
+            for state in states(&moment, step, depth, self.scene.seed) {
+                for lost in self.losses(&moment, state) {
+                    if self.tally.points >= self.most {
+                        return Ok(());
+                    }
+                    let cut = Cut { at: moment.at, state, lost };
+                    self.path.push(cut);
+                    self.point(&mut moment, &mut reopener, cut)?;
+                    self.path.pop();
                 }
-                self.path.push((moment.at, choice));
-                self.point(&mut moment, &mut reopener, choice)?;
-                self.path.pop();
             }
         }
         Ok(())
     }
 
-    fn point(&mut self, moment: &mut Moment<'_>, reopener: &mut Reopener, choice: u64) -> Result<(), String> {
-        let present = remains::leave(moment, choice, spared(self.scene, self.is_whole));
+    /// Who may be lost with the power. Nobody if somebody was so far: who comes back is behind, and no other is spared then.
+    fn losses(&self, moment: &Moment<'_>, state: u64) -> Vec<u64> {
+        match self.scene.spared {
+            spared if spared == 0 || !self.is_whole || !moment.gone.is_empty() => vec![0],
+            spared if self.rules.every_loss => remains::losses(moment.disks.len(), spared),
+            spared => vec![remains::loss(moment, state, spared)],
+        }
+    }
+
+    fn point(&mut self, moment: &mut Moment<'_>, reopener: &mut Reopener, cut: Cut) -> Result<(), String> {
+        let present = remains::leave(moment, cut.state, cut.lost);
         self.tally.points += 1;
         self.tally.in_recovery += u64::from(self.path.len() > 1);
         caught(|| reopener.look(moment, &present))?;
-        if self.alike && self.tally.points.is_multiple_of(ALIKE_EVERY) {
+        if self.rules.alike && self.tally.points.is_multiple_of(ALIKE_EVERY) {
             caught(|| life::alike(self.scene, moment.tape(), moment, &present))?;
         }
-        if self.tally.points.is_multiple_of(LIVES_EVERY[self.path.len() - 1]) {
-            let seed = life_seed(self.scene, moment.at, choice);
+        let crossed = if self.rules.every_loss { CROSSED } else { 1 };
+        if self.tally.points.is_multiple_of(LIVES_EVERY[self.path.len() - 1].saturating_mul(crossed)) {
+            let seed = life_seed(self.scene, cut);
             let next = caught(|| life::next(self.scene, moment.tape(), moment, &present, seed))?;
             self.tally.lives += 1;
             let was_whole = self.is_whole;
@@ -241,7 +276,7 @@ impl Sweep<'_> {
 }
 
 /// Which states of a cut are looked at.
-fn choices(moment: &Moment<'_>, step: Step, depth: usize, seed: u64) -> Vec<u64> {
+fn states(moment: &Moment<'_>, step: Step, depth: usize, seed: u64) -> Vec<u64> {
     let whole = remains::whole(moment);
     let mut rng = Rng::new(seed ^ (moment.at as u64) << 24 ^ depth as u64);
     let mut all: Vec<u64> = match whole <= STATES[depth] {
@@ -249,7 +284,7 @@ fn choices(moment: &Moment<'_>, step: Step, depth: usize, seed: u64) -> Vec<u64>
         // Nothing, everything, and some of the rest.
         false => [0, whole - 1].into_iter().chain((2..STATES[depth]).map(|_| rng.below(whole))).collect(),
     };
-    all.retain(|&choice| !remains::is_old(moment, step, choice));
+    all.retain(|&state| !remains::is_old(moment, step, state));
     if !moment.open.is_empty() {
         all.extend((0..DRAWN[depth]).map(|_| whole + rng.below(1 << 24)));
     }

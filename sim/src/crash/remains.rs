@@ -5,8 +5,8 @@
 //!   beyond         drawn from the number: each member keeps all, none, some, or parts of what it has
 //! ```
 //!
-//! With disks out of reach one more bit says whether they are back when the pool is opened. Which members are lost together with
-//! the power is drawn from the number.
+//! With disks out of reach one more bit says whether they are back when the pool is opened. Members that are lost together with
+//! the power are bits of another number.
 
 use super::moment::{Moment, Step};
 use crate::rng::Rng;
@@ -25,9 +25,8 @@ pub(crate) fn is_old(moment: &Moment<'_>, step: Step, choice: u64) -> bool {
     step == Step::More && choice < whole(moment) && choice >> last & 1 == 0
 }
 
-/// Makes the state of this number; the disks that are there when the pool is opened. Of those that were there up to the cut, as
-/// many as are spared may be lost with it.
-pub(crate) fn leave(moment: &mut Moment<'_>, choice: u64, spared: usize) -> Vec<bool> {
+/// Makes the state of this number; the disks that are there when the pool is opened, which those that are lost are not.
+pub(crate) fn leave(moment: &mut Moment<'_>, choice: u64, lost: u64) -> Vec<bool> {
     let bits = moment.open.len().min(WHOLE_MAX);
     let is_back = if choice < whole(moment) {
         let older = moment.open.len() - bits;
@@ -40,20 +39,22 @@ pub(crate) fn leave(moment: &mut Moment<'_>, choice: u64, spared: usize) -> Vec<
     } else {
         draw(moment, choice)
     };
-    let mut present = vec![true; moment.disks.len()];
+    let mut present: Vec<bool> = (0..moment.disks.len()).map(|disk| lost >> disk & 1 == 0).collect();
     moment.gone.iter().for_each(|&disk| present[disk] = is_back);
-    if moment.gone.is_empty() {
-        lose(&mut present, spared, &mut Rng::new(choice ^ (moment.at as u64) << 32 ^ 0x1057));
-    }
     present
 }
 
-/// Each number of losses up to that is as likely as another.
-fn lose(present: &mut [bool], spared: usize, rng: &mut Rng) {
-    for _ in 0..rng.below(spared as u64 + 1) {
-        let here: Vec<usize> = (0..present.len()).filter(|&disk| present[disk]).collect();
-        present[*rng.pick(&here)] = false;
-    }
+/// One loss of so many disks at most, drawn from the number of a state; each number of disks is as likely as another.
+pub(crate) fn loss(moment: &Moment<'_>, choice: u64, spared: usize) -> u64 {
+    let mut rng = Rng::new(choice ^ (moment.at as u64) << 32 ^ 0x1057);
+    let count = rng.below(spared as u64 + 1) as u32;
+    let all = losses(moment.disks.len(), spared).into_iter().filter(|lost| lost.count_ones() == count);
+    *rng.pick(&all.collect::<Vec<_>>())
+}
+
+/// Every loss of so many disks at most, of none first.
+pub(crate) fn losses(disks: usize, spared: usize) -> Vec<u64> {
+    (0..1 << disks).filter(|lost: &u64| lost.count_ones() as usize <= spared).collect()
 }
 
 /// What one member does.

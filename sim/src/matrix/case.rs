@@ -8,6 +8,7 @@ use std::str::FromStr;
 use braid_core::{ChunkType, Profile};
 
 use super::phase::Phase;
+use crate::rng::Rng;
 
 /// What happens to a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,6 +77,8 @@ pub struct Layout {
 
 /// Of parity every pool up to this size is one of its own.
 const MEMBERS: RangeInclusive<u32> = 3..=6;
+/// Larger ones have too many cases for all of them.
+const WIDE: RangeInclusive<u32> = 7..=16;
 
 impl Layout {
     /// As few members as a profile needs, two where records need that, and two strips of data beside parity.
@@ -132,6 +135,25 @@ pub fn layouts() -> impl Iterator<Item = Layout> {
         let more = MEMBERS.filter(move |_| profile.facts().parity > 0).map(move |members| Layout { profile, members });
         iter::once(usual).chain(more.filter(move |layout| *layout != usual))
     })
+}
+
+fn wide() -> impl Iterator<Item = Layout> {
+    let profiles = profiles().filter(|profile| profile.facts().parity > 0);
+    profiles.flat_map(|profile| WIDE.map(move |members| Layout { profile, members }))
+}
+
+/// So many cases of two faults of parity over more members than are enumerated, drawn from a seed.
+pub fn drawn(count: usize, seed: u64) -> Vec<Case> {
+    let (mut rng, layouts) = (Rng::new(seed), wide().collect::<Vec<_>>());
+    let case = |_| {
+        let layout = *rng.pick(&layouts);
+        let phase = *rng.pick(&Phase::ALL);
+        let hits = hits(layout, phase);
+        let first = *rng.pick(&hits);
+        let others: Vec<Hit> = hits.into_iter().filter(|hit| *hit != first && hit.moment >= first.moment).collect();
+        Case { layout, phase, hits: vec![first, *rng.pick(&others)] }
+    };
+    (0..count).map(case).collect()
 }
 
 /// All cases of a pool.
@@ -214,7 +236,7 @@ fn parse(text: &str) -> Option<Case> {
     };
     let hits: Vec<Hit> = hits.split('+').map(hit).collect::<Option<_>>()?;
     let phase = Phase::ALL.into_iter().find(|known| known.name() == phase)?;
-    let layout = layouts().find(|known| known.to_string() == layout)?;
+    let layout = layouts().chain(wide()).find(|known| known.to_string() == layout)?;
     let case = Case { layout, phase, hits };
     (parts.next().is_none() && (1..=2).contains(&case.hits.len())).then_some(case)
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use braid_core::regions::{REGION, Region, of_row};
-use braid_core::units::{BLOCK, DeviceId, UNIT, VolumeId};
+use braid_core::regions::{REGION, of_row};
+use braid_core::units::{BLOCK, ChunkId, DeviceId, UNIT, VolumeId};
 use braid_core::{ChunkType, Pool};
 
 use super::case::{Case, Hit, Kind};
@@ -43,12 +43,27 @@ fn blocks(piece: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
     piece.clone().step_by(BLOCK as usize)
 }
 
-/// The region in which members may have missed something of the row that a byte is in, and the members of the row.
-fn row_at(pool: &Pool, volume: VolumeId, at: u64) -> Option<(Region, Vec<DeviceId>)> {
-    let entry = pool.volume(volume)?.map.get(at / UNIT);
-    let chunk = pool.chunk(entry.chunk())?;
-    let (row, _) = chunk.row_of(entry.unit())?;
-    Some((of_row(chunk.id, row), chunk.columns.iter().map(|c| c.device).collect()))
+/// Blocks of a row that are made of each other: one of each member.
+#[derive(PartialEq, Eq)]
+struct Lane {
+    chunk: ChunkId,
+    row: u32,
+    block: u64,
+}
+
+impl Lane {
+    fn at(pool: &Pool, volume: VolumeId, at: u64) -> Option<Lane> {
+        let entry = pool.volume(volume)?.map.get(at / UNIT);
+        let chunk = pool.chunk(entry.chunk())?;
+        let (row, _) = chunk.row_of(entry.unit())?;
+        Some(Lane { chunk: chunk.id, row, block: at % UNIT / BLOCK })
+    }
+
+    /// Its members that may have missed something of it.
+    fn behind(&self, pool: &Pool) -> BTreeSet<DeviceId> {
+        let columns = pool.chunk(self.chunk).expect("it has rows").columns.iter();
+        columns.map(|c| c.device).filter(|&device| pool.is_stale(device, of_row(self.chunk, self.row))).collect()
+    }
 }
 
 impl Expectation {
@@ -70,13 +85,31 @@ impl Expectation {
         let mut fates = BTreeMap::new();
         for at in pieces.iter().flat_map(blocks) {
             let copies = world.places(volume, at);
-            if let Some((region, columns)) = row_at(pool, volume, at) {
-                // One strip of each member: whatever strikes a member counts for all that is on it.
-                let hit = case.hits.iter().map(|hit| DeviceId(hit.device));
-                let behind = columns.into_iter().filter(|&device| pool.is_stale(device, region));
-                let struck: BTreeSet<DeviceId> = hit.chain(behind).collect();
-                let is_served = struck.len() <= case.layout.profile.facts().parity;
-                fates.insert(at, if is_served { Fate::Served } else { Fate::Open });
+            let is_rewritten = case.phase == Phase::Write && at / place(1) % 2 == REWRITTEN;
+            let stays = |hit: &Hit| match hit.kind {
+                Kind::Missing => true,
+                Kind::ReadError | Kind::BitFlip => !is_rewritten,
+                Kind::WriteError | Kind::Torn | Kind::StaleReturn | Kind::GivenUp => false,
+            };
+            if let Some(lane) = Lane::at(pool, volume, at) {
+                let is_in_lane = |&target: &u64| Lane::at(pool, volume, target).as_ref() == Some(&lane);
+                let strikes = |hit: &&Hit| !hit.kind.is_of_blocks() || targets[&hit.device].iter().any(is_in_lane);
+                let with = |hits: &mut dyn Iterator<Item = &Hit>| {
+                    let mut all = lane.behind(pool);
+                    all.extend(hits.map(|hit| DeviceId(hit.device)));
+                    all
+                };
+                let struck = with(&mut case.hits.iter().filter(strikes));
+                let gone = with(&mut case.hits.iter().filter(strikes).filter(|hit| hit.moment == 0 && stays(hit)));
+                let (own, parity) = (copies[0].0, case.layout.profile.facts().parity);
+                // Where nobody writes, what is lost beside a block is nothing to it.
+                let rests = matches!(case.phase, Phase::Read | Phase::Scrub);
+                let fate = match () {
+                    () if struck.len() <= parity || rests && !struck.contains(&own) => Fate::Served,
+                    () if rests && gone.len() > parity && gone.contains(&own) => Fate::Lost,
+                    () => Fate::Open,
+                };
+                fates.insert(at, fate);
                 continue;
             }
             // Of two copies on one member the first is struck.
@@ -87,12 +120,6 @@ impl Expectation {
             };
             let is_behind = |i: usize| pool.is_stale(copies[i].0, (volume, at / REGION));
             let is_good = |i: &usize| !is_behind(*i) && !case.hits.iter().any(|hit| strikes(hit, *i));
-            let is_rewritten = case.phase == Phase::Write && at / place(1) % 2 == REWRITTEN;
-            let stays = |hit: &Hit| match hit.kind {
-                Kind::Missing => true,
-                Kind::ReadError | Kind::BitFlip => !is_rewritten,
-                Kind::WriteError | Kind::Torn | Kind::StaleReturn | Kind::GivenUp => false,
-            };
             let is_gone =
                 |i: usize| is_behind(i) || case.hits.iter().any(|h| h.moment == 0 && stays(h) && strikes(h, i));
             let fate = match (0..copies.len()).find(is_good) {

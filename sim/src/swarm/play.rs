@@ -310,10 +310,7 @@ impl<'a> Player<'a> {
         if self.errors_are_fine() || self.world.was_misdirected() {
             return Ok(());
         }
-        match self.world.unequal() {
-            unequal if unequal.is_empty() => Ok(()),
-            unequal => Err(Checker::Copies.says(format_args!("copies of {unequal:?} are not alike, and all is quiet"))),
-        }
+        self.world.check_copies("all is quiet, and")
     }
 
     /// A clean end, if the pool still can.

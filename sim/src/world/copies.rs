@@ -35,6 +35,15 @@ impl World {
         columns.map(|c| (c.device, c.offset + part.offset)).collect()
     }
 
+    /// All copies are alike, and parity is what its rows come to. `when` is for the sentence.
+    pub fn check_copies(&self, when: &str) -> Result<(), String> {
+        let (unequal, wrong) = (self.unequal(), self.wrong_parity());
+        match unequal.is_empty() && wrong.is_empty() {
+            true => Ok(()),
+            false => Err(Checker::Copies.says(format_args!("{when} unequal {unequal:?}, wrong parity {wrong:?}"))),
+        }
+    }
+
     /// Blocks of volumes whose copies on members in use, as far as those are up to date, are not alike: volume and first byte.
     /// By brute force. Pages of checksums are made alike when they are used.
     pub fn unequal(&self) -> Vec<(VolumeId, u64)> {

@@ -20,11 +20,23 @@ fn every_scenario_holds_what_it_promised_at_every_cut() {
     assert!(all.points > 50_000 && all.in_recovery > 100, "{all:?}");
 }
 
+/// At each cut of changes to rows, whoever may be lost with the power is.
+#[test]
+fn every_cut_of_rows_is_crossed_with_every_loss() {
+    let rules = Rules { every_loss: true, ..Rules::default() };
+    for name in ["overwrite/raid5", "overwrite/raid6", "first-writes/raid5", "first-writes/raid6"] {
+        match crash::scene(name, 2, 4 * POINTS, rules) {
+            Ok(tally) => assert!(tally.points - tally.in_recovery > POINTS, "{name}: {tally:?}"),
+            Err(f) => panic!("{}\n    braid lab crash --scenario {name} --seed 2 --point {}", f.why, f.point),
+        }
+    }
+}
+
 #[test]
 fn every_wrong_build_is_found_and_its_point_fails_again_alone() {
     for mistake in Mistake::all() {
         assert_eq!(Mistake::parse(mistake.name()), Some(mistake));
-        let rules = Rules { mistake: Some(mistake), alike: false };
+        let rules = Rules { mistake: Some(mistake), ..Rules::default() };
         let is_likely = |name: &String| name.starts_with(mistake.shows_in());
         let names: Vec<String> = crash::names().into_iter().filter(is_likely).collect();
         let runs = (0..60).flat_map(|seed| names.iter().map(move |name| (name, seed)));
@@ -42,7 +54,7 @@ fn every_wrong_build_is_found_and_its_point_fails_again_alone() {
 /// The strong form: what writes left that nobody flushed is the same on all copies, and at every later read.
 #[test]
 fn after_a_cut_copies_are_alike_and_never_contradict_each_other() {
-    let rules = Rules { mistake: None, alike: true };
+    let rules = Rules { alike: true, ..Rules::default() };
     for name in crash::names() {
         if let Err(f) = crash::scene(&name, 1, POINTS / 5, rules) {
             panic!(
@@ -61,6 +73,9 @@ fn the_document_lists_every_scenario_and_every_mistake() {
         let row = format!("| {} | {} |", mistake.name(), mistake.about());
         assert!(document.lines().any(|line| line == row), "docs/lab.md lacks the line\n{row}");
     }
+    let rows = document.lines().skip_while(|line| *line != "| mistake | what is wrong |").skip(2);
+    let rows = rows.take_while(|line| line.starts_with("| "));
+    assert_eq!(rows.count(), Mistake::all().count(), "docs/lab.md lists mistakes that there are not");
     for name in crash::names() {
         let (plot, _) = name.split_once('/').expect("a plot on a cast");
         assert!(document.contains(&format!("\n| {plot} | ")), "docs/lab.md lacks {plot}");

@@ -6,8 +6,14 @@ use braid_sim::matrix::{self, Case, Faults, Layout, Runner};
 /// Of two faults at once, one case in so many; `braid lab faults` runs all.
 const EVERY: usize = 37;
 
+/// Of wide pools, so many; `braid lab faults --drawn N` draws more.
+const WIDE: usize = 200;
+
 /// Wrong builds that show here.
 const SLIPS: [Slip; 3] = [Slip::StaleTrusted, Slip::CaughtUpAtOnce, Slip::ColumnBeforeCopy];
+
+/// The same on parity.
+const SLIPS_OF_PARITY: [Slip; 3] = [Slip::ParityNotMade, Slip::WrongFactor, Slip::StaleTrusted];
 
 fn all(faults: Faults, every: usize) -> Vec<Case> {
     matrix::layouts().flat_map(|layout| matrix::cases(layout, faults)).step_by(every).collect()
@@ -34,6 +40,12 @@ fn two_faults_are_too_much_for_some_profiles_and_wrong_for_none() {
     hold(&cases);
 }
 
+/// Rows of more members than are enumerated.
+#[test]
+fn two_faults_of_wide_pools_are_wrong_for_none() {
+    hold(&matrix::drawn(WIDE, 1));
+}
+
 /// Each was wrong once.
 #[test]
 fn cases_that_found_something() {
@@ -52,8 +64,10 @@ fn cases_that_found_something() {
 /// The matrix can fail: single faults are enough for these.
 #[test]
 fn wrong_builds_are_found() {
-    let (cases, runner) = (matrix::cases(Layout::usual(Profile::Raid1), Faults::Single), Runner::default());
-    for slip in SLIPS {
+    let of_mirrors = SLIPS.map(|slip| (Profile::Raid1, slip));
+    let of_parity = SLIPS_OF_PARITY.map(|slip| (Profile::Raid6, slip));
+    for (profile, slip) in of_mirrors.into_iter().chain(of_parity) {
+        let (cases, runner) = (matrix::cases(Layout::usual(profile), Faults::Single), Runner::default());
         let found = cases.iter().find_map(|case| Some((case, runner.run(case, Some(slip)).err()?)));
         let (case, why) = found.unwrap_or_else(|| panic!("{slip:?} goes unnoticed"));
         println!("{slip:?}: {case}: {why}");
@@ -72,7 +86,7 @@ fn cases_are_read_as_they_are_written() {
         "raid1/write/",
         "raid7/write/missing@1.0",
         "raid5x3/write/missing@1.0",
-        "raid5x7/write/missing@1.0",
+        "raid5x17/write/missing@1.0",
         "raid1/rows/missing@1.0",
         "raid1/write/missing@9.0",
         "raid1/write/missing@1.3",
