@@ -301,11 +301,14 @@ pub(crate) enum Activity {
     /// A member that is being emptied
     #[value(alias = "drain", alias = "evacuate")]
     Remove,
+    /// A member that is being filled: in the place of another one, or with what it missed
+    #[value(alias = "resilver", alias = "replace")]
+    Rebuild,
 }
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-braid wait tank              until no background work is under way: a scrub, a balance, a removal
+braid wait tank              until no background work is under way: a scrub, a balance, a removal, a rebuild
 braid wait -t scrub tank     until the scrub is done; what it found: braid scrub status tank")]
 pub(crate) struct WaitArgs {
     /// Only for these

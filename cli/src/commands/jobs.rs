@@ -272,11 +272,16 @@ pub(crate) fn wait_for(context: &Context, args: &WaitArgs) -> Outcome {
     let is_asked = |info: &JobInfo| match info.task.as_deref() {
         Some("remove") => asked(Activity::Remove),
         Some("balance") => asked(Activity::Balance),
+        Some("replace") => asked(Activity::Rebuild),
         // What goes on by itself is waited for when everything is.
         _ => activities.is_empty(),
     };
     let job =
         progress::until_it_rests(look, |info| (info.state == "running" && is_asked(info)).then(|| progress_of(info)))?;
+    if asked(Activity::Rebuild) {
+        let look = || context.client.call(ListDevices { pool: Some(pool.clone()) });
+        progress::until_it_rests(look, |members| rebuild_of(members))?;
+    }
     if context.json {
         print(&match scrubbed {
             Some(info) if activities.is_empty() || activities == &[Activity::Scrub] => {
@@ -286,6 +291,14 @@ pub(crate) fn wait_for(context: &Context, args: &WaitArgs) -> Outcome {
         });
     }
     Ok(0)
+}
+
+/// How far members are that are being brought up to date.
+fn rebuild_of(members: &[DeviceStatus]) -> Option<Progress> {
+    let busy: Vec<&DeviceStatus> = members.iter().filter(|d| d.to_rebuild_bytes.is_some()).collect();
+    let sum = |bytes: fn(&DeviceStatus) -> Option<u64>| busy.iter().filter_map(|d| bytes(d)).sum();
+    let (done, total) = (sum(|d| d.rebuilt_bytes), sum(|d| d.to_rebuild_bytes));
+    (!busy.is_empty()).then(|| Progress { done, total, ..Progress::default() })
 }
 
 #[cfg(test)]

@@ -160,7 +160,7 @@ pub(crate) fn scan(info: &ScrubInfo) -> String {
         _ => return "none requested".into(),
     };
     if info.unread_bytes > 0 {
-        let _ = write!(text, "; {} of copies not read: their device was not there", size::long(info.unread_bytes));
+        let _ = write!(text, "; {} of copies not read: their device was away or behind", size::long(info.unread_bytes));
     }
     if info.undecided > 0 {
         let _ = write!(

@@ -147,7 +147,7 @@ fn wait_waits_for_a_scrub_and_says_nothing() {
     real.ok("scrub tank");
     assert_eq!(real.json("wait tank")[0]["state"].as_str(), Some("finished"));
     assert_eq!(real.braid("wait -t scrub nopool").code, 4);
-    let run = real.braid("wait -t resilver tank");
+    let run = real.braid("wait -t trim tank");
     assert!(run.code == 2 && run.err.contains("scrub"), "{run:?}");
 }
 

@@ -62,6 +62,11 @@ fn gone(report: &PoolReport) -> BTreeSet<DeviceId> {
     members(report).filter(|d| !d.state.is_used()).map(|d| d.id).collect()
 }
 
+/// Who is there and may lack something that was written: of what it has nobody can be sure from outside.
+fn behind(report: &PoolReport) -> BTreeSet<DeviceId> {
+    members(report).filter(|d| d.state.is_used() && d.stale.regions > 0).map(|d| d.id).collect()
+}
+
 /// Device failures that a chunk is sure to survive from now on; `None` when some of it cannot be reached already.
 fn survives(chunk: &ChunkReport, gone: &BTreeSet<DeviceId>) -> Option<u32> {
     let facts = chunk.profile.facts();
@@ -88,7 +93,7 @@ pub(super) fn state(report: &PoolReport) -> PoolState {
     let gone = gone(report);
     match () {
         () if report.chunks.iter().any(|c| survives(c, &gone).is_none()) => PoolState::Unavailable,
-        () if !gone.is_empty() => PoolState::Degraded,
+        () if !gone.is_empty() || !behind(report).is_empty() => PoolState::Degraded,
         () => PoolState::Online,
     }
 }
@@ -131,7 +136,8 @@ pub(super) fn summary(report: &PoolReport) -> PoolSummary {
 /// `status`.
 pub(super) fn status(report: &PoolReport, about: &About) -> PoolStatus {
     let gone = gone(report);
-    let per_chunk = report.chunks.iter().map(|c| survives(c, &gone).unwrap_or(0));
+    let unsure: BTreeSet<DeviceId> = gone.union(&behind(report)).copied().collect();
+    let per_chunk = report.chunks.iter().map(|c| survives(c, &unsure).unwrap_or(0));
     // Chunks that are still to come count too, or an empty pool would promise more than a full one.
     let promised = [ChunkType::Data, ChunkType::Metadata].map(|kind| {
         let facts = report.profiles[kind as usize].facts();
@@ -295,6 +301,7 @@ fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus 
         DeviceState::Removing => Some("its content moves off".into()),
         DeviceState::Online => facts.filter(|f| !f.notes.is_empty()).map(|f| f.notes.join("; ")),
     };
+    let missed = d.rebuilt.filter(|_| d.stale.regions > 0);
     let tiers = [("data", d.tiers.data), ("metadata", d.tiers.metadata), ("system", d.tiers.metadata)];
     DeviceStatus {
         pool: report.name.clone(),
@@ -316,6 +323,8 @@ fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus 
         checksum_errors: d.io.checksum_errors,
         slow_ios: d.io.slow,
         read_latency_ns: d.read_latency_ns,
+        rebuilt_bytes: missed.map(|progress| progress.done),
+        to_rebuild_bytes: missed.map(|progress| progress.total),
         note,
         model: facts.and_then(|f| f.model.clone()),
         serial: facts.and_then(|f| f.serial.clone()),

@@ -56,6 +56,12 @@ pub struct DeviceStatus {
     pub slow_ios: u64,
     /// Recent mean latency of interactive reads; 0 = no sample yet.
     pub read_latency_ns: u64,
+    /// While it is being brought up to date: what it got of what it missed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rebuilt_bytes: Option<u64>,
+    /// And all that it missed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_rebuild_bytes: Option<u64>,
     /// What there is to say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
