@@ -97,6 +97,10 @@ impl Pool {
     pub fn devices(&self) -> impl Iterator<Item = &Device> {
         self.devices.iter().flatten()
     }
+    /// Regions that may be marked at a time.
+    pub fn dirty_regions(&self) -> usize {
+        self.properties.dirty_regions_of(self.device_ids_end())
+    }
     /// Chunks in id order.
     pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
         self.chunks.iter()

@@ -43,8 +43,9 @@ pub struct Properties {
     /// log only. Raising it saves flushes; a power cut then takes more of what nobody asked to flush.
     pub commit_interval_ms: u64,
     /// `dirty_regions`: regions of 4 MiB that may be marked as being written at a time, see [`crate::regions`]. What is
-    /// marked is read on all copies after a crash; with fewer, writes far apart wait more often for a mark.
-    pub dirty_regions: usize,
+    /// marked is read on all copies after a crash; with fewer, writes far apart wait more often for a mark, and for the
+    /// checkpoint that takes others back. None is `auto`: [`DIRTY_A_MEMBER`] for each member, 2,048 at least.
+    pub dirty_regions: Option<usize>,
     /// `checksum`: what content is summed with; set when the pool is made, and never changed.
     pub checksum: Checksum,
     /// `checksum_cache`, in bytes: memory for the pages that checksums are kept in. A MiB is enough for 0.9 GiB of content in
@@ -53,6 +54,12 @@ pub struct Properties {
     /// What was set for the queues of all members, see [`crate::queue::config`].
     pub queue: Overrides,
 }
+
+/// Regions that one member brings with `dirty_regions=auto`: 256 MiB to be looked at after a crash.
+pub const DIRTY_A_MEMBER: usize = 64;
+/// And what there is for all together at least and at most.
+const DIRTY_LEAST: usize = 2048;
+const DIRTY_MAX: usize = 131_072;
 
 /// A size in bytes, from a number with K, M or G.
 fn size(word: &str) -> Option<u64> {
@@ -105,7 +112,7 @@ impl Default for Properties {
             return_spilled: true,
             spare_delay_ms: Some(600_000),
             commit_interval_ms: 5000,
-            dirty_regions: 2048,
+            dirty_regions: None,
             checksum: Checksum::None,
             checksum_cache: CHECKSUM_CACHE[1],
             queue: Overrides::new(),
@@ -114,6 +121,13 @@ impl Default for Properties {
 }
 
 impl Properties {
+    /// `dirty_regions` in a pool of so many members. All of them help to look at what a crash leaves marked, so each brings
+    /// its share.
+    #[must_use]
+    pub fn dirty_regions_of(&self, members: usize) -> usize {
+        self.dirty_regions.unwrap_or_else(|| members.saturating_mul(DIRTY_A_MEMBER).clamp(DIRTY_LEAST, DIRTY_MAX))
+    }
+
     /// Sets one from an operator's words; the empty word is the default. Says what it made of the value when that is
     /// not what was written.
     pub fn set(&mut self, name: &str, value: &str) -> Result<Option<String>, ControlError> {
@@ -167,10 +181,10 @@ impl Properties {
                     }
                 }
             }
-            "dirty_regions" if value.is_empty() => self.dirty_regions = fresh.dirty_regions,
+            "dirty_regions" if matches!(value, "" | "auto") => self.dirty_regions = None,
             "dirty_regions" => match value.parse() {
-                Ok(count @ 64..=65_536) => self.dirty_regions = count,
-                _ => return Err(usage(format!("dirty_regions is 64 to 65536, not {value:?}"))),
+                Ok(count @ 64..=DIRTY_MAX) => self.dirty_regions = Some(count),
+                _ => return Err(usage(format!("dirty_regions is auto, or 64 to {DIRTY_MAX}, not {value:?}"))),
             },
             "checksum" if value.is_empty() => self.checksum = fresh.checksum,
             "checksum" => {
@@ -224,7 +238,7 @@ impl Properties {
                 format!("{}ms", self.commit_interval_ms)
             }
             "commit_interval" => format!("{}s", self.commit_interval_ms / 1000),
-            "dirty_regions" => format!("{}", self.dirty_regions),
+            "dirty_regions" => self.dirty_regions.map_or_else(|| "auto".into(), |count| format!("{count}")),
             "checksum" => self.checksum.name().into(),
             "checksum_cache" if self.checksum_cache.is_multiple_of(MIB) => format!("{}M", self.checksum_cache / MIB),
             "checksum_cache" => format!("{}K", self.checksum_cache / KIB),

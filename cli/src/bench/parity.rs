@@ -1,16 +1,24 @@
 //! What parity costs: CPU for making and rebuilding strips, and device I/Os of client writes.
 //!
 //! Rates count the content of rows, whatever of them is made, in CPU time of this thread; a row and its parity stay in
-//! the processor's cache, as they do when a client just sent them. I/Os are counted, not measured: the planner's beside
-//! the arithmetic of Linux md with a write journal, which decides for each 4 KiB of a stripe. What both leave out: md's cache
-//! of stripes, requests that join in a queue, and changes that share a group of the journal.
+//! the processor's cache, as they do when a client just sent them.
+//!
+//! Device I/Os are those of the engine, on modelled disks in virtual time, of writes that come one at a time: reads and
+//! writes of members, with joins in queues and all that the journal does. Beside them stands the arithmetic of Linux md with a
+//! write journal, which decides for each 4 KiB of a stripe; it leaves out md's cache of stripes and its flushes.
 
-use super::{RUNS, Row, median, thread_cpu_ns};
+use super::{RUNS, Row, failed, median, thread_cpu_ns};
+use braid_core::Profile;
+use braid_core::control::VolumeClass;
 use braid_core::profile::parity::{self, Lanes, Plan, Source};
-use braid_core::units::{BLOCK, KIB, MIB, STRIP};
+use braid_core::request::Op;
+use braid_core::units::{BLOCK, GIB, KIB, MIB, STRIP};
 use braid_host::aligned::AlignedBox;
 use braid_host::control::api::ApiError;
 use braid_host::parity::{Addend, Kernel, combine_with};
+use braid_sim::rng::Rng;
+use braid_sim::world::Shape;
+use braid_sim::{Model, World};
 
 /// Data and parity members.
 const WIDTHS: [(usize, usize); 2] = [(4, 1), (8, 2)];
@@ -31,7 +39,7 @@ pub(super) fn run(quick: bool) -> Result<Vec<Row>, ApiError> {
     for (data, parity) in WIDTHS {
         for kib in SIZES_KIB {
             for sequential in [false, true] {
-                rows.push(ios(data, parity, kib * KIB, sequential));
+                rows.extend(ios(data, parity, kib * KIB, sequential)?);
             }
         }
     }
@@ -109,35 +117,65 @@ fn rates(data: usize, parity: usize, what: What, bytes: u64) -> Vec<Row> {
     rows.filter(|row| row.case != case(Kernel::Table)).collect()
 }
 
-/// Reads and writes of devices for one client write, on average over all places of its size. Random writes find live rows
-/// everywhere; sequential ones are the first to come along, and the first of a row fills it. A change of a live row is in
-/// the journal first: on as many copies as survive what parity survives, and with md on one device.
-fn ios(data: usize, parity: usize, size: u64, sequential: bool) -> Row {
+/// Reads and writes of devices for one client write, and flushes. Random writes find live rows everywhere; sequential ones are the
+/// first to come along, and the first of a row fills it.
+fn ios(data: usize, parity: usize, size: u64, sequential: bool) -> Result<[Row; 2], ApiError> {
+    let order = if sequential { "sequential" } else { "random" };
+    let case = format!("parity {data}+{parity} {} KiB {order} write", size / KIB);
+    let (ours, flushes) = measured(data, parity, size, sequential)?;
+    let flushes = Row { unit: "flush", met: true, ..Row::count(format!("{case}, flushes"), "none", flushes, flushes) };
+    Ok([Row::count(case, "md with a journal", ours, md_ios(data, parity, size)), flushes])
+}
+
+/// Writes of one size: so many, and as much content as there is for them.
+const WRITES: u64 = 512;
+const SPAN: u64 = GIB;
+
+fn measured(data: usize, parity: usize, size: u64, sequential: bool) -> Result<(f64, f64), ApiError> {
+    let profile = if parity == 1 { Profile::Raid5 } else { Profile::Raid6 };
+    let model = Model::shipped("nvme").expect("it comes with the crate");
+    let shapes = vec![Shape { size: 4 * GIB, model, class: "nvme" }; data + parity];
+    let mut world = World::without_payload(1);
+    world.create(&shapes, profile, profile.system(), &[("checksum", "none")]).map_err(|e| failed(e.message))?;
+    world.open().map_err(failed)?;
+    let volume = world.volume("v", SPAN, VolumeClass::Data);
+    let write = |world: &mut World, at, len| {
+        world.run(volume, Op::Write { fua: false }, at, len).map_err(|e| failed(format!("a write: {e:?}")))
+    };
+    if !sequential {
+        (0..SPAN).step_by(4 << 20).try_for_each(|at| write(&mut world, at, 4 * MIB))?;
+    }
+    world.run_until_quiet();
+    let (mut rng, before) = (Rng::new(size), commands(&world));
+    for i in 0..WRITES {
+        let at = if sequential { i * size } else { rng.below(SPAN / size) * size };
+        write(&mut world, at, size)?;
+    }
+    let after = commands(&world);
+    let each = |after: u64, before: u64| (after - before) as f64 / WRITES as f64;
+    Ok((each(after.0, before.0), each(after.1, before.1)))
+}
+
+/// Reads and writes that members were asked for since the pool was opened, and flushes.
+fn commands(world: &World) -> (u64, u64) {
+    let counters = || world.engine().pool().devices().map(|d| &d.counters);
+    (counters().map(|c| c.reads + c.writes).sum(), counters().map(|c| c.flushes).sum())
+}
+
+/// The same of md, on average over all places of a write's size, by its rules; the journal is one device.
+fn md_ios(data: usize, parity: usize, size: u64) -> f64 {
     let stripe = data as u64 * STRIP;
     let region = stripe.max(MIB) * data as u64;
-    let good = vec![Lanes::MAX; data + parity];
-    let mut live = vec![!sequential; (region / stripe) as usize];
-    let all = vec![Lanes::MAX; data];
-    let (mut ours, mut md) = (0, 0);
+    let mut all = 0;
     for at in (0..region).step_by(size as usize) {
         for row in at / stripe..(at + size).div_ceil(stripe) {
             let written: Vec<Lanes> = (0..data as u64).map(|m| lanes(row * stripe + m * STRIP, at, size)).collect();
-            let now = parity::Row { data, parity, counted: &all, good: &good };
-            let plan = parity::plan_change(&now, &written, [true, true]).expect("nothing is lost");
             let touched = written.iter().fold(0, |all, lanes| all | lanes);
             let writes = written.iter().map(|&lanes| runs(lanes)).sum::<u32>() + runs(touched) * parity as u32;
-            let (reads, copies) = (plan.reads.iter().map(|&(_, lanes)| runs(lanes)).sum::<u32>(), 1 + parity as u32);
-            ours += match std::mem::replace(&mut live[row as usize], true) {
-                true => writes + reads + copies,
-                false => (data + parity) as u32,
-            };
-            md += writes + md_reads(parity, &written).into_iter().map(runs).sum::<u32>() + 1;
+            all += writes + md_reads(parity, &written).into_iter().map(runs).sum::<u32>() + 1;
         }
     }
-    let writes = (region / size) as f64;
-    let order = if sequential { "sequential" } else { "random" };
-    let case = format!("parity {data}+{parity} {} KiB {order} write", size / KIB);
-    Row::count(case, "md with a journal", f64::from(ours) / writes, f64::from(md) / writes)
+    f64::from(all) / (region / size) as f64
 }
 
 /// The lanes of a strip that begins at `strip` which `[at, at + len)` touches.
@@ -181,16 +219,16 @@ mod tests {
 
     #[test]
     fn counts_by_hand() {
-        let count = |data, parity, kib, sequential| {
-            let row = ios(data, parity, kib * KIB, sequential);
-            (row.ours, row.theirs.unwrap())
-        };
-        // Old block and P, new block and P, and the journal; with Q two more, and a copy of the journal more.
-        assert_eq!(count(4, 1, 4, false), (4.0 + 2.0, 4.0 + 1.0));
-        assert_eq!(count(8, 2, 4, false), (6.0 + 3.0, 6.0 + 1.0));
-        assert_eq!(count(4, 1, 256, false), (5.0 + 2.0, 5.0 + 1.0));
-        // The four strips of a row: the first fills it, the others find it live.
-        assert_eq!(count(4, 1, 64, true), ((5.0 + 3.0 * (4.0 + 2.0)) / 4.0, 4.0 + 1.0));
-        assert_eq!(count(4, 1, 256, true), (5.0, 5.0 + 1.0));
+        // Old block and P, new block and P, and the journal; with Q two more.
+        assert_eq!((md_ios(4, 1, 4 * KIB), md_ios(8, 2, 4 * KIB)), (4.0 + 1.0, 6.0 + 1.0));
+        assert_eq!(md_ios(4, 1, 256 * KIB), 5.0 + 1.0);
+        // The same, and a copy of the journal for each member that may be lost beside it.
+        for (data, parity, ios) in [(4, 1, 4.0 + 2.0), (8, 2, 6.0 + 3.0)] {
+            let (random, _) = measured(data, parity, 4 * KIB, false).expect("it runs");
+            assert!((ios..ios + 0.5).contains(&random), "{data}+{parity}: {random}");
+        }
+        // Rows that nobody wrote before need neither; where they are is written to two copies of the log.
+        let (filled, _) = measured(4, 1, 256 * KIB, true).expect("it runs");
+        assert!((5.0 + 2.0..7.5).contains(&filled), "{filled}");
     }
 }

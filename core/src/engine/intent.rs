@@ -138,7 +138,7 @@ impl Engine {
     /// The marks that these parts need stay below the limit.
     fn has_room_for_marks(&self, volume: VolumeId, parts: &[(u64, u64); 2]) -> bool {
         let Intent { marks, .. } = &self.intent;
-        let limit = self.pool.properties.dirty_regions;
+        let limit = self.pool.dirty_regions();
         let regions = || parts.iter().flat_map(|&(start, end)| touched(volume, start, end));
         // Counted only where it matters: the limit is far most of the time.
         let most: u64 = parts.iter().map(|(start, end)| (end - start) / REGION + 2).sum();
@@ -217,7 +217,7 @@ impl Engine {
     fn mark_ahead(&mut self, (volume, region): Region) {
         let end = self.pool.volume(volume).map_or(0, |v| v.size.div_ceil(REGION));
         for next in region + 1..(region + AHEAD).min(end) {
-            if self.intent.marks.len() >= self.pool.properties.dirty_regions {
+            if self.intent.marks.len() >= self.pool.dirty_regions() {
                 return;
             }
             if !self.intent.marks.contains_key(&(volume, next)) {
@@ -290,7 +290,7 @@ impl Engine {
 
     /// A checkpoint should clean.
     pub(super) fn is_cleaning_due(&self) -> bool {
-        let most = self.pool.properties.dirty_regions;
+        let most = self.pool.dirty_regions();
         let least = if self.intent.full.is_empty() { most / 8 } else { 0 };
         let presses = !self.intent.full.is_empty() || self.intent.marks.len() > most / 4 * 3;
         self.sums.is_awaited()
@@ -304,7 +304,7 @@ impl Engine {
         (self.intent.last, self.intent.has_room) = (self.now, true);
         let stable = self.journal.stable();
         self.intent.discarded.retain(|_, (_, lsn)| *lsn >= stable);
-        let most = self.pool.properties.dirty_regions;
+        let most = self.pool.dirty_regions();
         let is_idle = |mark: &Mark| mark.writing == 0;
         let mut idle: Vec<(Instant, Region)> =
             self.intent.marks.iter().filter(|(_, mark)| is_idle(mark)).map(|(&r, mark)| (mark.last, r)).collect();
@@ -339,7 +339,7 @@ impl Engine {
         *is_off
             || !self.is_summed(volume)
             || marks.contains_key(&regions::of_unit(volume, unit))
-            || marks.len() < self.pool.properties.dirty_regions
+            || marks.len() < self.pool.dirty_regions()
             || !self.may_clean()
     }
 

@@ -79,7 +79,7 @@ fn fixed_bytes(pool: &Pool) -> u64 {
         + pool.device_ids_end() as u64 * 1200
         + pool.volumes().count() as u64 * 100
         + STALE_COST * pool.stale.values().map(|regions| regions.words().count() as u64).sum::<u64>()
-        + INTENT_COST * (pool.properties.dirty_regions as u64).min(totals.content / UNIT)
+        + INTENT_COST * (pool.dirty_regions() as u64).min(totals.content / UNIT)
         + 4096
 }
 
