@@ -21,6 +21,29 @@ fn reads(real: &Real) -> u64 {
     real.json("iostat tank")["pools"][0]["devices"][0]["io"]["reads"].as_u64().expect("a number")
 }
 
+/// The seed's example of unlike disks, and what of it is said beforehand.
+#[test]
+fn members_and_tiers_of_a_pool_are_told_before_anything_is_written() {
+    let real = Real::start();
+    let disk = |model: &str, i: u32, mib| format!("model:{model},{}", real.disk(&format!("d{i}.img"), mib * MIB));
+    let ssds = (1..4).map(|i| disk("sata-ssd", i, 512));
+    let disks: Vec<String> = ssds.chain((4..6).map(|i| disk("hdd", i, 1024))).collect();
+    let told = real.ok(&format!("create -n tank -d raid6 -m raid6 {}", disks.join(" ")));
+    for line in [
+        &format!("device 4: {}, 1GiB, class hdd; answers no sooner than model hdd would", disks[3]),
+        "allocation tiers: the lowest tier first, the next where that has too few members or no room",
+        "metadata: first device 1 2 3 (tier 1), then 4 5 (tier 2)",
+        "data: first device 4 5 (tier 0), then 1 2 3 (tier 1)",
+        "to device 1 2 3\n",
+        "to device 4 5 1 2 3\n",
+    ] {
+        assert!(told.contains(line), "{told}\nlacks {line}");
+    }
+    assert!(real.ok("list").lines().all(|line| !line.contains("tank")));
+    let told = real.ok(&format!("create -n tank -d raid1 -m raid1 --mode stock {}", disks.join(" ")));
+    assert!(told.contains("allocation stock: the most free space first") && !told.contains("tier 0"), "{told}");
+}
+
 #[test]
 fn a_pool_on_a_modelled_disk_is_as_slow_as_that_and_comes_back_as_such() {
     let mut real = Real::start();

@@ -311,11 +311,9 @@ impl<'a> Run<'a> {
         self.scrub()?;
         self.world.events.clear();
         self.scrub()?;
-        let is_trouble = |e: &&Event| match e {
-            Event::ScrubDifference { .. } | Event::ScrubReadError { .. } => true,
-            Event::BadCopy { .. } | Event::RowRepaired { .. } => true,
-            _ => false,
-        };
+        let is_difference = |e: &Event| matches!(e, Event::ScrubDifference { .. } | Event::RowRepaired { .. });
+        let is_bad = |e: &Event| matches!(e, Event::ScrubReadError { .. } | Event::BadCopy { .. });
+        let is_trouble = |e: &&Event| is_difference(e) || is_bad(e);
         if let Some(event) = self.world.events.iter().find(is_trouble) {
             return Err(Checker::Copies.says(format_args!("after one scrub another finds {event:?}")));
         }

@@ -11,7 +11,7 @@ use braid_core::units::DeviceId;
 
 use super::close::wipe;
 use super::plan::new_pool;
-use super::{Claimed, devices_word};
+use super::{Claimed, devices_word, explain};
 use crate::backend::probe::probe;
 use crate::backend::{self, Disk, DiskSpec, Facts, OpenError, OpenOptions, sysfs_dir};
 use crate::control::api::*;
@@ -85,7 +85,8 @@ impl Daemon {
             self.make_files(files, request.dry_run, &mut made, &mut claimed)?;
         }
 
-        let (new, mut notes) = new_pool(&request, &claimed)?;
+        let (new, said) = new_pool(&request, &claimed)?;
+        let mut notes: Vec<String> = explain::lines(&new, &claimed).into_iter().chain(said).collect();
         let plan = format::plan(&new)?;
         for chunk in &plan.preview {
             let mut devices: Vec<u32> = chunk.columns.iter().map(|c| c.device.0).collect();

@@ -2,6 +2,7 @@
 
 mod close;
 mod create;
+mod explain;
 mod import;
 mod member;
 pub(super) mod plan;

@@ -19,7 +19,7 @@ fn fresh_uuid() -> Uuid {
 /// What the request stands for: profiles, classes and tiers made definite.
 pub(super) fn new_pool(request: &CreatePool, claimed: &[Claimed]) -> Result<(NewPool, Vec<String>), ApiError> {
     let count = claimed.len();
-    let mut notes: Vec<String> = claimed.iter().flat_map(|c| c.facts.note.clone()).collect();
+    let mut notes = Vec::new();
     let profile = |what: &str, spec: &Option<ProfileSpec>, otherwise: Profile| match spec {
         None => Ok(otherwise),
         Some(spec) => Profile::parse(&spec.profile).ok_or_else(|| {
