@@ -214,12 +214,14 @@ fn load(args: &WhatIfArgs) -> Result<Load, ApiError> {
         let (knob, value) = knob.split_once('=').ok_or_else(|| usage(format!("{knob:?}: write KNOB=VALUE")))?;
         work.set(knob, value).map_err(usage)?;
     }
-    let size = work.metadata_area + work.data_area;
+    work.check().map_err(usage)?;
+    let size = work.bytes_needed();
     let job = Job { name: name.into(), work: Some(Work::Files(work)), ..Job::default() };
     Ok(Load { jobs: vec![job], volumes: vec![volume(0, size)], notes: Vec::new() })
 }
 
 fn volume(number: usize, bytes: u64) -> Volume {
-    let size = bytes.next_multiple_of(1 << 20);
+    // As many as there are numbers is more than any volume has, and refused as such.
+    let size = bytes.div_ceil(1 << 20).saturating_mul(1 << 20);
     Volume { name: format!("v{number}"), size, class: braid_core::control::VolumeClass::Auto }
 }

@@ -30,6 +30,9 @@ const SYNCHRONOUS: &[&str] = &["sync", "psync", "vsync", "pvsync", "pvsync2", "m
 const ASYNCHRONOUS: &[&str] =
     &["libaio", "io_uring", "io_uring_cmd", "posixaio", "solarisaio", "windowsaio", "null", "nbd", "rbd", "sg"];
 
+/// Longest time that is taken: sums of a few of them stay far from where numbers end.
+const YEAR_NS: u64 = 365 * 86_400 * 1_000_000_000;
+
 /// A section on its way to a job.
 pub(super) struct Draft {
     job: Job,
@@ -170,12 +173,12 @@ impl Draft {
         const COUNT: &str = "a number of 1 or more";
         const THREADS: &str = "a number of 1 to 4096";
         const SIZE: &str = "a size such as 4k or 1g (percent is not supported)";
-        const SECONDS: &str = "a time such as 30, 30s or 5m";
+        const SECONDS: &str = "a time such as 30, 30s or 5m, at most a year";
         let kb_base = self.kb_base;
         let count = || value.parse::<u64>().ok().filter(|n| *n > 0);
         let size = || bytes(value, kb_base).filter(|n| *n > 0);
-        let seconds = || time_ns(value, 1_000_000_000);
-        let micros = || time_ns(value, 1_000);
+        let seconds = || time_ns(value, 1_000_000_000).filter(|ns| *ns <= YEAR_NS);
+        let micros = || time_ns(value, 1_000).filter(|ns| *ns <= YEAR_NS);
         let on = || flag(value);
         const SWITCH: &str = "it is 0 or 1";
         Some(match name {
@@ -202,7 +205,9 @@ impl Draft {
             }
             "ramp_time" => self.take(seconds(), SECONDS, |job, ns| job.ramp_ns = ns),
             "startdelay" => self.take(seconds(), SECONDS, |job, ns| job.start_ns = ns),
-            "thinktime" => self.take(micros(), "a time such as 100, 100us or 5ms", |job, ns| job.think_ns = ns),
+            "thinktime" => {
+                self.take(micros(), "a time such as 100, 100us or 5ms, at most a year", |job, ns| job.think_ns = ns)
+            }
             "thinktime_blocks" => self.take(count(), COUNT, |job, n| job.think_after = n),
             "fsync" | "fdatasync" => self.take(value.parse().ok(), "a number", |job, n| job.sync_every = n),
             "end_fsync" | "fsync_on_close" => self.take(on(), SWITCH, |job, on| job.sync_last = on),
