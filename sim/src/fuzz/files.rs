@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use braid_core::Profile;
 use braid_core::control::VolumeClass;
 
 use super::{Named, Sample, Target, change};
@@ -15,7 +14,7 @@ use crate::lab::fio as job_file;
 use crate::lab::pool_file::PoolFile;
 use crate::lab::script::Work;
 use crate::lab::trace::Trace;
-use crate::lab::{Fill, Job, Member, Setup, Volume, run};
+use crate::lab::{Fill, Job, Setup, Volume, run};
 use crate::swarm::{Scenario, draw};
 
 /// Most memory for one file, with what is read out of it: a line of a few bytes is at most some hundred of a value.
@@ -143,10 +142,9 @@ fn job(text: &str) -> Result<(), String> {
 
 /// A pool on which a run ends after a few answers, and holds nothing before.
 fn small(volumes: &[u64]) -> Result<Setup, String> {
-    let members = vec![Member::new("d", 1 << 30, "nvme", Model::shipped("nvme")?)];
+    let setup = PoolFile::parse("data = 'single'\n[[device]]\nclass = 'nvme'\nsize = '1G'")?.setup()?;
     let volume = |(i, &size): (usize, &u64)| Volume { name: format!("v{i}"), size, class: VolumeClass::Auto };
     let volumes = volumes.iter().enumerate().map(volume).collect();
-    let setup = Setup::new(members, Profile::Single, Profile::Single, 0);
     Ok(Setup { volumes, fill: Fill::Nothing, limit_ns: 30_000_000_000, limit_ios: 20, ..setup })
 }
 
