@@ -210,6 +210,11 @@ fn a_file_system_is_a_load_with_knobs() {
     let pool = real.word("pool.toml");
     let out = real.ok(&format!("lab what-if --pool {pool} --files install,files=40 --replace hdd=ssd --seeds 1"));
     assert!(out.contains("Take replace:hdd=ssd"), "{out}");
+    // One run each: nobody knows how far another would be.
+    let today = out.lines().find(|line| line.starts_with("today ")).expect("a row");
+    assert!(today.ends_with(" -") && !out.contains("0.0%  "), "{out}");
+    let told = real.json(&format!("lab what-if --pool {pool} --files install,files=4 --seeds 1"));
+    assert!(told["trials"][0]["spread_permille"].is_null(), "{told}");
 }
 
 /// Asks a volume for something over NBD.

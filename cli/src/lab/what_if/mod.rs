@@ -35,7 +35,8 @@ pub(crate) fn what_if(socket: Option<PathBuf>, json: bool, args: &WhatIfArgs) ->
     let seeds: Vec<u64> = (1..=args.seeds).collect();
     // Whatever goes wrong was asked for wrongly: models and memory don't fail.
     let trials = trials(&setup, &load.jobs, &variants, &seeds).map_err(usage)?;
-    let report = Report { advice: advise(&load.jobs, &trials), trials: &trials, notes: &load.notes };
+    let report =
+        Report { advice: advise(&load.jobs, &trials), trials: &trials, notes: &load.notes, has_spread: args.seeds > 1 };
     commands::print(&if json { report.json() } else { report.text() });
     Ok(0)
 }
@@ -190,7 +191,9 @@ struct Load {
 fn load(args: &WhatIfArgs) -> Result<Load, ApiError> {
     let told = |path: &Path, why: String| usage(format!("{}: {why}", path.display()));
     if let Some(path) = &args.job {
-        let file = fio::parse(&named::text(path, "a job file of fio")?).map_err(|why| told(path, why))?;
+        let file = fio::parse(&named::text(path, "a job file of fio")?).map_err(|why| {
+            told(path, why).hint("what is followed of fio, and what is not: docs/lab.md, fio's job files")
+        })?;
         let free = size::parse(&args.size).map_err(|why| usage(format!("--size: {why}")))?;
         let volume = |(i, target): (usize, &fio::Target)| volume(i, target.bytes.unwrap_or(free));
         let volumes = file.targets.iter().enumerate().map(volume).collect();

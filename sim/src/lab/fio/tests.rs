@@ -91,6 +91,11 @@ fn options_one_by_one() {
         ("iodepth=16\niodepth_batch_complete_min=4\niodepth_low=8", |j| (j.depth, j.reap, j.depth_low) == (16, 4, 8)),
         ("io_size=10m\nloops=3\nfsync=32", |j| (j.io_size, j.loops, j.sync_every) == (Some(10 << 20), 3, 32)),
         ("name=other", |j| j.name == "other"),
+        ("size=1g\nsize=100%", |j| j.size.is_none()),
+        ("size=100%\nfilesize=1g", |j| j.size == Some(1 << 30)),
+        ("nrfiles=1\nrandom_distribution=random\nverify=0\nzonemode=none", |j| {
+            *j == Job { name: "j".into(), ..Job::default() }
+        }),
         ("ioengine=psync\niodepth=64\niodepth_batch=8", |j| (j.depth, j.batch) == (1, 1)),
     ];
     for (text, check) in rows {
@@ -108,9 +113,16 @@ fn what_cannot_be_carried_out_is_refused_with_its_line() {
         ("[j]\nbs=4q", "line 2: bs=4q is not understood"),
         ("[j]\nbs=4KiB\nsize=1m", "line 2: bs=4KiB is not understood; fio takes KiB for 1000 bytes here"),
         ("[j]\n\nrw=sometimes", "line 3: rw=sometimes is not understood; it is read, write"),
-        ("[j]\niodpeth=4", "line 2: no option \"iodpeth\" is known"),
+        (
+            "[j]\niodpeth=4",
+            "line 2: no option \"iodpeth\" is known; you may mean iodepth; these are carried out: rw bs",
+        ),
+        ("[j]\nflavour=4", "line 2: no option \"flavour\" is known; these are carried out: rw bs"),
+        ("[j]\nnrfiles=2", "line 2: nrfiles changes what is asked"),
+        ("[j]\nsize=99999999t", "line 2: size=99999999t is not understood; a size is below 16 EiB"),
+        ("[j]\nsize=100%", "job j: it needs a size or a filename"),
         ("[j]\nverify=crc32c", "line 2: verify changes what is asked"),
-        ("[j]\nsize=10%", "percent is not supported"),
+        ("[j]\nsize=10%", "of percentages only size=100% is supported"),
         ("[j]\nrw=read", "needs a size or a filename"),
         ("[j]\nfilename=x\ntime_based", "time_based needs a runtime"),
         ("[j]\nsize=${SIZE}", "variables such as ${SIZE}"),
