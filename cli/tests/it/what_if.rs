@@ -204,6 +204,23 @@ fn the_answer_says_what_it_is_about() {
     assert!(out.contains("\nB  read_policy=queue ") && out.contains("\ndevice "), "{out}");
 }
 
+/// The example of the documentation, with the files that stand beside it.
+#[test]
+fn the_example_of_the_documentation_is_what_is_printed() {
+    let text = include_str!("../../../docs/lab.md");
+    let block = |begin: &str| {
+        let block = text.split(begin).nth(1).and_then(|rest| rest.split("```").next());
+        block.unwrap_or_else(|| panic!("docs/lab.md has a block that begins with {begin:?}"))
+    };
+    let real = desk();
+    fs::write(real.path("box.toml"), block("```toml\n# box.toml")).expect("write");
+    fs::write(real.path("home.fio"), block("```ini\n; home.fio")).expect("write");
+    let (command, shown) = block("```text\n$ braid ").split_once('\n').expect("a command and what it prints");
+    let command = command.replace("box.toml", &real.word("box.toml")).replace("home.fio", &real.word("home.fio"));
+    let printed = real.ok(&command);
+    assert!(printed == shown.trim_end(), "the example in docs/lab.md prints now:\n{printed}");
+}
+
 #[test]
 fn a_file_system_is_a_load_with_knobs() {
     let real = desk();
