@@ -346,4 +346,13 @@ fn a_flight_record_of_a_live_pool_gives_the_same_outputs_in_the_laboratory() {
     fs::write(real.path("other.flight"), &bytes).expect("write");
     let run = real.braid(&format!("trace replay {}", real.word("other.flight")));
     assert!(run.code == 1 && run.err.contains("the engine differs from the recorded one"), "{run:?}");
+    // One bit here and there: the same, another, or a sentence about the record.
+    let whole = fs::read(&record).expect("read");
+    for at in (0..20).map(|i| whole.len() * (i + 1) / 21) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << (at % 8);
+        fs::write(real.path("other.flight"), &bytes).expect("write");
+        let run = real.braid(&format!("trace replay {}", real.word("other.flight")));
+        assert!(run.code <= 1 && !run.err.contains("panicked"), "byte {at}: {run:?}");
+    }
 }
