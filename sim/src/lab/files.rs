@@ -18,6 +18,7 @@
 //! Left out: names, what the tree looks like inside, reads of data that is still in memory, a commit that overlaps with the
 //! writes of the next. One process does everything.
 
+use braid_core::REQUESTS_MAX;
 use braid_core::request::Content;
 use braid_core::units::{KIB, MIB};
 
@@ -107,8 +108,8 @@ const BYTES_MAX: u64 = 1 << 50;
 const FILES_MAX: u64 = 1 << 40;
 /// Longest CPU for one file, or one step.
 const CPU_NS_MAX: u64 = 3_600_000_000_000;
-/// Most requests that a file or a commit makes: they are in memory together.
-const STEPS_MAX: u64 = 1 << 18;
+/// Most requests that a file or a commit makes: they are in memory together, and the engine refuses more at once.
+const STEPS_MAX: u64 = REQUESTS_MAX as u64;
 
 /// Names of the knobs.
 const KNOBS: &[&str] = &[

@@ -16,6 +16,7 @@
 
 use std::collections::BTreeMap;
 
+use braid_core::REQUESTS_MAX;
 use braid_core::request::Content;
 
 use super::script::Work;
@@ -227,8 +228,8 @@ impl Default for Job {
 pub const THREADS_MAX: u64 = 4096;
 /// Deepest a thread may go: the engine's own limit of requests, over as many threads as are usual.
 pub const DEPTH_MAX: u64 = 16_384;
-/// Most requests that all jobs of a stage may have under way: each takes memory, some hundred bytes in the engine.
-pub const UNDER_WAY_MAX: u64 = 1 << 18;
+/// Most requests that all jobs of a stage may have under way: the engine refuses more.
+pub const UNDER_WAY_MAX: u64 = REQUESTS_MAX as u64;
 /// Most threads of all jobs, of all stages together.
 pub const ALL_THREADS_MAX: u64 = 1 << 16;
 
