@@ -1,10 +1,11 @@
-//! What a pool or a volume may be called.
+//! What a pool or a volume may be called, and which known word somebody may mean who wrote another.
 //!
 //! Commands take pools, devices, profiles and verbs in any order, so a pool may not be called what could be one of the
 //! others. A volume is always written behind its pool (`tank/home`), so it only has to be well formed.
 
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 /// Longest name in bytes: fits every path, label and export name it ends up in.
 pub const NAME_LEN_MAX: usize = 64;
@@ -66,6 +67,32 @@ fn check_shape(what: &str, name: &str) -> Result<(), String> {
         return Err(format!("{what} name '{name}' starts with '{first}'; start it with a letter or a digit"));
     }
     Ok(())
+}
+
+/// The known word that takes the fewest changes to reach, if that is few.
+pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let word = word.to_ascii_lowercase();
+    let limit = 1 + word.len() / 4;
+    let cost = |k: &str| match word.len() > 1 && k.starts_with(&word) {
+        true => 1,
+        false => distance(&word, k),
+    };
+    known.iter().map(|k| (cost(k), *k)).filter(|(d, _)| *d <= limit).min_by_key(|(d, _)| *d).map(|(_, k)| k)
+}
+
+/// Levenshtein's distance, row by row. Words are short; a long one is cut, it is near to nothing anyway.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().take(NAME_LEN_MAX).collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().take(NAME_LEN_MAX).enumerate() {
+        let mut diagonal = core::mem::replace(&mut row[0], i + 1);
+        for (j, cb) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What a request costs the engine: handle, poll and complete, against a world that takes no time.
 //!
-//! The share of the queue is the difference between schedulers, or between commits: [`Bench`] can be told settings, and
-//! `examples/cost.rs` makes so many requests under an instruction counter.
+//! The share of the queue is the difference between schedulers, or between commits: [`Bench`] can be told settings. Who makes
+//! so many requests of it under an instruction counter (`perf stat`) has figures that do not depend on the machine's load.
 //!
 //! CPU time of the thread where the system tells it (Linux), else wall clock; run it in release, several times.
 

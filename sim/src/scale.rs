@@ -10,7 +10,7 @@
 //! The engine alone is measured, as in [`cost`](crate::cost): CPU time of the thread, no payload, no disks. Times are those of
 //! this machine at this moment, so only their growth is judged: the exponent p of the best fit of n^p. What grows with the
 //! logarithm from 10 to 10,000 grows fourfold, p = 0.2; a pool that no longer fits the processor's cache costs more without
-//! a step more being taken, so p up to [`LOGARITHMIC`] counts as that.
+//! a step more being taken, so p up to [`LOGARITHMIC`] counts as that. Instructions are not counted.
 //!
 //! Memory is what the process holds more of afterwards (its resident set), from small samples: a map as dense as can be and
 //! one with a leaf of its own for each unit.

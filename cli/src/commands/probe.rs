@@ -146,6 +146,12 @@ pub(crate) fn fit(json: bool, args: &FitArgs) -> Outcome {
         measured.extend(more);
         notes.extend(left_out);
     }
+    if measured.is_empty() && !notes.is_empty() {
+        return Err(ApiError::failed(
+            "model.not_fitted",
+            format!("nothing is left to fit a model from: {}", notes.join("; ")),
+        ));
+    }
     let size = measured.iter().map(|m| m.load.to).max().unwrap_or(0);
     let first = args.files.first().map_or(Path::new("fio"), |path| path);
     show(json, &measured, &args.model, first, size, notes)
@@ -194,6 +200,7 @@ struct Found {
     rotational: bool,
     loads: Vec<Row>,
     notes: Vec<String>,
+    warnings: Vec<String>,
     saved: Option<String>,
     toml: String,
 }
@@ -202,7 +209,7 @@ fn show(json: bool, measured: &[Measured], args: &ModelArgs, source: &Path, size
     let stem = args.output.as_deref().unwrap_or(source).file_stem();
     let default = stem.map_or("device".into(), |stem| stem.to_string_lossy().into_owned());
     let name = args.name.clone().unwrap_or(default);
-    let Fitted { model, check } = fit_model(measured, args.base.as_deref(), &name, size)
+    let Fitted { model, check, warnings } = fit_model(measured, args.base.as_deref(), &name, size)
         .map_err(|why| ApiError::failed("model.not_fitted", why))?;
     let toml = model.to_toml();
     if let Some(path) = &args.output {
@@ -213,13 +220,14 @@ fn show(json: bool, measured: &[Measured], args: &ModelArgs, source: &Path, size
     if json {
         let saved = args.output.as_ref().map(|path| path.display().to_string());
         let (kind, rotational) = (model.kind().name(), model.is_rotational());
-        print(&envelope("device_probe", Found { name, kind, rotational, loads, notes, saved, toml }, false));
+        print(&envelope("device_probe", Found { name, kind, rotational, loads, notes, warnings, saved, toml }, false));
         return Ok(0);
     }
     let mut text = table(&loads, ROWS, &ListFlags::default())?;
     let turns = if model.is_rotational() { ", rotates" } else { "" };
     text.push_str(&format!("\nmodel {}: {}{turns}; {}\n", printable(&name), model.kind().name(), model.about()));
     notes.iter().for_each(|note| text.push_str(&format!("note: {}\n", printable(note))));
+    warnings.iter().for_each(|warning| text.push_str(&format!("warning: {}\n", printable(warning))));
     text.push_str(&match &args.output {
         Some(path) => format!("saved to {}; use it as model:{},PATH\n", path.display(), path.display()),
         None => "save it with -o FILE.toml\n".into(),

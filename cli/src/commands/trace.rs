@@ -151,6 +151,12 @@ fn replay(path: &Path, json: bool) -> Outcome {
     if !record.starts_with(MAGIC) {
         return Err(unfit(path, "it does not begin as a flight record does; braid trace show reads traces"));
     }
+    // What stops the engine is told in the error; where, is for whoever looks into it.
+    std::panic::set_hook(Box::new(|panic| {
+        if let Some(place) = panic.location() {
+            eprintln!("braid: the engine stopped at {place}");
+        }
+    }));
     let done = flight::replay(&record)
         .map_err(|why| ApiError::failed("trace.differs", format!("{}: {why}", path.display())))?;
     let [requests, completions, rest] = flight::kinds(&record);

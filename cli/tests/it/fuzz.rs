@@ -43,6 +43,7 @@ fn every_target_is_fuzzed_briefly() {
             "pool",
             "measurement",
             "scenario",
+            "flight",
             "negotiation",
             "transmission",
             "control"

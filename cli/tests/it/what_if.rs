@@ -102,13 +102,22 @@ fn numbers_for_programs_are_exact() {
     assert_eq!(advice["measure"], "throughput");
 }
 
+/// A write of 4 KiB as blkparse prints it.
+fn line(at: &str, sector: u64) -> String {
+    format!("8,0 3 1 {at} 697 Q W {sector} + 8 [fio]\n")
+}
+
 #[test]
 fn mistakes_are_one_sentence() {
     let real = desk();
     let (pool, job) = (real.word("pool.toml"), real.word("web.fio"));
     fs::write(real.path("bad.fio"), "[j]\nsize=1m\niodpeth=4\n").expect("write");
     fs::write(real.path("huge.fio"), "[j]\nrw=read\nsize=20T\n").expect("write");
+    fs::write(real.path("late.fio"), "[j]\nsize=1m\nstartdelay=18446744073\n").expect("write");
+    fs::write(real.path("most.fio"), "[j]\nsize=18446744073709551615\n").expect("write");
+    fs::write(real.path("far.txt"), format!("{}{}", line("0.0", 0), line("18446744072.0", 8))).expect("write");
     let (bad, huge) = (real.word("bad.fio"), real.word("huge.fio"));
+    let (late, most) = (real.word("late.fio"), real.word("most.fio"));
     for (line, code, part) in [
         (format!("--pool {pool}"), 2, "what is asked? name a load with --job"),
         (format!("--job {job}"), 2, "--pool <POOL|FILE.toml> <--job <FILE>|--trace <FILE>|--files <NAME>>"),
@@ -135,12 +144,19 @@ fn mistakes_are_one_sentence() {
         (format!("--pool {pool} --job {job} --requests 0"), 2, "see: braid lab what-if --help"),
         (format!("--pool {pool} --files database"), 2, "there are install, install-unsafe, tree, mail"),
         (format!("--pool {pool} --files mail,speed=1"), 2, "no knob \"speed\""),
+        (format!("--pool {pool} --files install,cpu_ns=18446744073709551615"), 2, "at most 3600000000000 ns, an hour"),
+        (format!("--pool {pool} --files install,metadata_reads=1000000000"), 2, "would make 1000000000 requests"),
+        (format!("--pool {pool} --files tree,data_area=18446744073709547520"), 2, "at most 1125899906842624 bytes"),
+        (format!("--pool {pool} --job {late}"), 2, "a time such as 30, 30s or 5m, at most a year"),
+        (format!("--pool {pool} --job {most}"), 2, "a volume has"),
         (format!("--pool {pool} --trace {pool}"), 2, "no request in it"),
     ] {
         let run = real.braid(&format!("lab what-if {line}"));
         assert!(run.code == code && run.err.contains(part), "{line}: {run:?}");
         assert!(run.err.lines().filter(|line| line.contains("braid: ")).count() <= 1, "{run:?}");
     }
+    let far = real.ok(&format!("lab what-if --pool {pool} --trace {}", real.word("far.txt")));
+    assert!(far.contains("cut after 30 virtual seconds"), "{far}");
     let run = real.braid(&format!("lab what-if --pool tank --job {job}"));
     assert_eq!(run.code, 3, "a live pool needs a daemon: {run:?}");
     assert!(run.err.contains("or describe a pool in a file"), "{run:?}");
@@ -188,12 +204,34 @@ fn the_answer_says_what_it_is_about() {
     assert!(out.contains("\nB  read_policy=queue ") && out.contains("\ndevice "), "{out}");
 }
 
+/// The example of the documentation, with the files that stand beside it.
+#[test]
+fn the_example_of_the_documentation_is_what_is_printed() {
+    let text = include_str!("../../../docs/lab.md");
+    let block = |begin: &str| {
+        let block = text.split(begin).nth(1).and_then(|rest| rest.split("```").next());
+        block.unwrap_or_else(|| panic!("docs/lab.md has a block that begins with {begin:?}"))
+    };
+    let real = desk();
+    fs::write(real.path("box.toml"), block("```toml\n# box.toml")).expect("write");
+    fs::write(real.path("home.fio"), block("```ini\n; home.fio")).expect("write");
+    let (command, shown) = block("```text\n$ braid ").split_once('\n').expect("a command and what it prints");
+    let command = command.replace("box.toml", &real.word("box.toml")).replace("home.fio", &real.word("home.fio"));
+    let printed = real.ok(&command);
+    assert!(printed == shown.trim_end(), "the example in docs/lab.md prints now:\n{printed}");
+}
+
 #[test]
 fn a_file_system_is_a_load_with_knobs() {
     let real = desk();
     let pool = real.word("pool.toml");
     let out = real.ok(&format!("lab what-if --pool {pool} --files install,files=40 --replace hdd=ssd --seeds 1"));
     assert!(out.contains("Take replace:hdd=ssd"), "{out}");
+    // One run each: nobody knows how far another would be.
+    let today = out.lines().find(|line| line.starts_with("today ")).expect("a row");
+    assert!(today.ends_with(" -") && !out.contains("0.0%  "), "{out}");
+    let told = real.json(&format!("lab what-if --pool {pool} --files install,files=4 --seeds 1"));
+    assert!(told["trials"][0]["spread_permille"].is_null(), "{told}");
 }
 
 /// Asks a volume for something over NBD.
@@ -308,4 +346,13 @@ fn a_flight_record_of_a_live_pool_gives_the_same_outputs_in_the_laboratory() {
     fs::write(real.path("other.flight"), &bytes).expect("write");
     let run = real.braid(&format!("trace replay {}", real.word("other.flight")));
     assert!(run.code == 1 && run.err.contains("the engine differs from the recorded one"), "{run:?}");
+    // One bit here and there: the same, another, or a sentence about the record.
+    let whole = fs::read(&record).expect("read");
+    for at in (0..20).map(|i| whole.len() * (i + 1) / 21) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << (at % 8);
+        fs::write(real.path("other.flight"), &bytes).expect("write");
+        let run = real.braid(&format!("trace replay {}", real.word("other.flight")));
+        assert!(run.code <= 1 && !run.err.contains("panicked"), "byte {at}: {run:?}");
+    }
 }

@@ -47,7 +47,7 @@ pub const BACKGROUND_ROTATING: u64 = 512 * KIB;
 pub const BACKGROUND_NON_ROTATING: u64 = 128 * KIB;
 /// Longest gap between reads that `braid` bridges behind a network. A command has a price there, and so has each byte: of
 /// the modelled clusters one gains up to 32 KiB, one up to 64, and one of 85 MB/s up to 8. With 16, reads of 1 to 50 % of
-/// all blocks in order of place, 32 at once, lose 1 % at most and gain up to 3.2 times (`sim/examples/gaps.rs`).
+/// all blocks in order of place, 32 at once, lose 1 % at most and gain up to 3.2 times (`docs/decisions.md`).
 pub const READ_GAP_NETWORK: u64 = 16 * KIB;
 /// The same on a rotating device. The drive reads ahead, so that alone it is as quick without; beside random reads, up
 /// to 8 KiB who reads half of all blocks is no slower, and the others read up to five times as much, since the head has

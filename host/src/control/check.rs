@@ -11,6 +11,7 @@ use super::api::{
 use super::size;
 use braid_core::DeviceClass;
 use braid_core::meta::record;
+pub use braid_core::names::nearest;
 use braid_core::units::{BLOCK, round_up};
 use braid_core::volume::VOLUME_MAX;
 use std::collections::BTreeSet;
@@ -198,32 +199,6 @@ fn unknown(what: &str, word: &str, known: &[&str], nearest: Option<&str>) -> Api
         Some(nearest) => error.hint(format!("you may mean {nearest}")),
         None => error,
     }
-}
-
-/// The known word that takes the fewest changes to reach, if that is few.
-pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    let word = word.to_ascii_lowercase();
-    let limit = 1 + word.len() / 4;
-    let cost = |k: &str| match word.len() > 1 && k.starts_with(&word) {
-        true => 1,
-        false => distance(&word, k),
-    };
-    known.iter().map(|k| (cost(k), *k)).filter(|(d, _)| *d <= limit).min_by_key(|(d, _)| *d).map(|(_, k)| k)
-}
-
-/// Levenshtein's distance, row by row. Words are short; a long one is cut, it is near to nothing anyway.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().take(NAME_MAX).collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().take(NAME_MAX).enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, cb) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// Everything about `create` that can be known before a device is looked at.

@@ -2,13 +2,25 @@
 //!
 //! Read: the jobs' options `rw`, `bs`, `iodepth`, `numjobs`, `offset`, `size`, `ioengine`, be they global or their own, and
 //! of the results IOPS, bandwidth, mean and quantiles. A synchronous engine has one command under way, whatever its
-//! `iodepth` says. Left out: mixed jobs, trim, several block sizes in a job.
+//! `iodepth` says. A job without `direct=1` is taken, and said to be of memory. Left out: mixed jobs, trim, several block
+//! sizes in a job, jobs that are slowed down, and numbers that no device has.
 
 use braid_core::request::DeviceOp;
 use serde_json::Value;
 
 use super::fit::{Measured, WRITE};
 use super::load::{Got, Load};
+
+/// Options that keep a job from asking all it could.
+const SLOWS: [&str; 3] = ["rate", "rate_iops", "thinktime"];
+/// More requests a second than any device does.
+const PER_SECOND_MAX: f64 = 1e8;
+/// Longer than any request takes: an hour.
+const MEAN_NS_MAX: f64 = 3.6e12;
+/// Longest request.
+const LEN_MAX: u64 = 256 << 20;
+/// End of the largest device.
+const END_MAX: u64 = 1 << 54;
 
 /// The jobs of a run of `fio --output-format=json`, and sentences about those that say nothing here.
 pub fn from_fio(text: &str) -> Result<(Vec<Measured>, Vec<String>), String> {
@@ -24,12 +36,47 @@ pub fn from_fio(text: &str) -> Result<(Vec<Measured>, Vec<String>), String> {
             // Threads of one job that are not reported together did it together.
             Ok(m) => match measured.iter_mut().find(|other| other.name == m.name) {
                 Some(other) => add(other, &m),
-                None => measured.push(m),
+                None => {
+                    notes.extend(cached(job, &document["global options"], &m.name));
+                    measured.push(m);
+                }
             },
             Err(why) => notes.push(why),
         }
     }
     Ok((measured, notes))
+}
+
+fn option<'a>(job: &'a Value, global: &'a Value, key: &str) -> Option<&'a str> {
+    job["job options"][key].as_str().or(global[key].as_str())
+}
+
+/// A run without `direct=1`, as fio does unless told otherwise.
+fn cached(job: &Value, global: &Value, name: &str) -> Option<String> {
+    let on = |key: &str| option(job, global, key).map(|value| value != "0" && value != "false");
+    let is_direct = on("direct").unwrap_or(false) && !on("buffered").unwrap_or(false);
+    (!is_direct).then(|| {
+        format!("{name} went through the page cache: its numbers are those of memory in part; measure it with direct=1")
+    })
+}
+
+/// What cannot be, if anything.
+fn absurd(load: &Load, per_second: f64, mean: f64) -> Option<String> {
+    // By Little's law; twice as many may be the clock of whoever measured.
+    let under_way = per_second * mean / 1e9;
+    if per_second > PER_SECOND_MAX {
+        Some(format!("{per_second:e} requests a second"))
+    } else if mean > MEAN_NS_MAX {
+        Some(format!("a mean of {mean:e} ns"))
+    } else if under_way > 2.0 * f64::from(load.depth) {
+        Some(format!("{under_way:.0} requests under way on average, at depth {}", load.depth))
+    } else if load.len > LEN_MAX {
+        Some(format!("requests of {} bytes", load.len))
+    } else if load.to > END_MAX {
+        Some(format!("requests from byte {} on, to byte {}", load.from, load.to))
+    } else {
+        None
+    }
 }
 
 fn add(to: &mut Measured, m: &Measured) {
@@ -41,7 +88,7 @@ fn add(to: &mut Measured, m: &Measured) {
 
 fn from_job(job: &Value, global: &Value) -> Result<Measured, String> {
     let name = job["jobname"].as_str().unwrap_or("a job");
-    let option = |key: &str| job["job options"][key].as_str().or(global[key].as_str());
+    let option = |key: &str| option(job, global, key);
     let number = |key: &str| option(key).and_then(bytes);
     let rw = option("rw").or(option("readwrite")).unwrap_or("read");
     let (op, section) = match rw.split(':').next() {
@@ -61,8 +108,15 @@ fn from_job(job: &Value, global: &Value) -> Result<Measured, String> {
     let ns = |key: &str| section["clat_ns"]["percentile"][key].as_u64();
     let mean = section["lat_ns"]["mean"].as_f64().unwrap_or(0.0);
     let per_second = section["iops"].as_f64().unwrap_or(0.0);
+    let left_out = |why: String| Err(format!("job {name} is left out: {why}"));
     if mean <= 0.0 || per_second < 1.0 {
-        return Err(format!("job {name} is left out: it has no latencies, or did nothing"));
+        return left_out("it has no latencies, or did nothing".into());
+    }
+    if let Some((key, value)) = SLOWS.iter().find_map(|key| option(key).map(|value| (key, value))) {
+        return left_out(format!("{key}={value} slows it down, and the device may do more"));
+    }
+    if let Some(why) = absurd(&load, per_second, mean) {
+        return left_out(format!("{why}: no device does that"));
     }
     let p50_ns = ns("50.000000").unwrap_or(mean as u64);
     let got = Got {

@@ -10,13 +10,15 @@
 //! | number | from |
 //! |---|---|
 //! | bandwidth (`…_kib_ns`, `outer_…`, `inner_…`) | the fastest stream; at the end of the device: the inner zone |
-//! | time of one read or write | random, one at a time: the mean, less link and payload |
+//! | time of one read or write | random, one at a time: the mean, less link and payload; else the deepest: the model is run until it gets as much |
 //! | spread and tail | p99 and p99.9 of the same |
-//! | price per command, units or servers | random, as deep as there is: tried until all reads fit best |
+//! | price per command, units or servers | random, at more than one depth: tried until all deeper loads fit best |
 //! | average seek | random reads one at a time: the mean, less half a turn |
 //!
 //! What cannot be seen from outside stays as shipped: turns per minute, caches, the bound on passing over, sustained rates.
 //! Of a small file on a large disk the seeks are short, and the model is of a disk of that size.
+
+use std::collections::BTreeSet;
 
 use braid_core::request::DeviceOp;
 
@@ -32,6 +34,10 @@ const DEEP: u32 = 8;
 const PRICE_PERCENT: [u64; 6] = [100, 97, 94, 88, 75, 50];
 /// Numbers of units or servers that are tried: fewer first, since more of them explain nothing more.
 const COUNTS: [u64; 14] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256];
+/// How often a load is run to find the time of one command.
+const TRIES: usize = 5;
+/// A model that is further off than this, in percent, says so.
+const OFF_PERCENT: u64 = 25;
 /// A stream has commands of at least so many bytes.
 const STREAM_LEN: u64 = 32 << 10;
 
@@ -53,7 +59,34 @@ pub struct Fitted {
     pub model: Model,
     /// Each measured load, and what the model gets from it.
     pub check: Vec<(Measured, Got)>,
+    /// Where both are far apart, a sentence each.
+    pub warnings: Vec<String>,
 }
+
+/// Names of the numbers of a kind that works in parallel: of reads and of writes where there are two.
+struct Keys {
+    price: &'static str,
+    count: &'static str,
+    kib: [&'static str; 2],
+    ns: [&'static str; 2],
+    /// The price of a KiB is what a stream shows.
+    streams: bool,
+}
+
+const FLASH: Keys = Keys {
+    price: "command_ns",
+    count: "units",
+    kib: ["read_kib_ns", "write_kib_ns"],
+    ns: ["read_ns", "write_ns"],
+    streams: true,
+};
+const NETWORK: Keys = Keys {
+    price: "request_ns",
+    count: "servers",
+    kib: ["kib_ns", "kib_ns"],
+    ns: ["read_ns", "write_ns"],
+    streams: false,
+};
 
 /// Fits a model for a device of so many bytes; `base` is the shipped model whose numbers stand where nothing was measured.
 pub fn fit(measured: &[Measured], base: Option<&str>, name: &str, size: u64) -> Result<Fitted, String> {
@@ -74,8 +107,22 @@ pub fn fit(measured: &[Measured], base: Option<&str>, name: &str, size: u64) -> 
         Kind::Hdd(_) => runs.hdd(&mut model)?,
         Kind::Network(_) => runs.network(&mut model)?,
     }
-    let check = measured.iter().map(|m| (m.clone(), runs.by_model(&model, m))).collect();
-    Ok(Fitted { model, check })
+    let check: Vec<_> = measured.iter().map(|m| (m.clone(), runs.by_model(&model, m))).collect();
+    let warnings = check.iter().filter_map(warning).collect();
+    Ok(Fitted { model, check, warnings })
+}
+
+/// What to know of a load that the model does not do as it was measured.
+fn warning((m, model): &(Measured, Got)) -> Option<String> {
+    let (wanted, found) = (m.got.per_second.max(1), model.per_second);
+    let percent = u128::from(found.abs_diff(wanted)) * 100 / u128::from(wanted);
+    (percent > u128::from(OFF_PERCENT)).then(|| {
+        format!(
+            "{}: the model does {found} a second and {wanted} were measured, {percent} % off: do not go by the model for \
+             such loads; random reads and writes, each at depth 1 and at 32, and a stream of each fit best",
+            m.name
+        )
+    })
 }
 
 struct Runs<'a> {
@@ -87,6 +134,9 @@ impl Runs<'_> {
     fn guess(&self) -> &'static str {
         match (self.one(DeviceOp::Read), self.stream(DeviceOp::Read, false)) {
             (Some(one), _) if one.got.mean_ns > ROTATES_NS => "hdd",
+            (None, _) if self.deep(DeviceOp::Read).is_some_and(|m| SECOND / m.got.per_second.max(1) > ROTATES_NS) => {
+                "hdd"
+            }
             (_, Some(stream)) if stream.got.kib_per_second > 600 << 10 => "nvme",
             (Some(one), None) if one.got.mean_ns < 80_000 => "nvme",
             _ => "sata-ssd",
@@ -120,9 +170,9 @@ impl Runs<'_> {
         m.load.run(&mut Timing::new(model, self.size, 1), ns)
     }
 
-    /// What the model is off at most, in percent, over reads of more than one at a time.
+    /// What the model is off at most, in percent, over loads of more than one at a time.
     fn error(&self, model: &Model) -> u64 {
-        let loads = self.measured.iter().filter(|m| m.load.op == DeviceOp::Read && m.load.depth > 1);
+        let loads = self.measured.iter().filter(|m| m.load.depth > 1);
         let off = |m: &Measured| {
             let wanted = m.got.per_second.max(1);
             self.by_model(model, m).per_second.abs_diff(wanted) * 100 / wanted
@@ -130,25 +180,31 @@ impl Runs<'_> {
         loads.map(off).max().unwrap_or(0)
     }
 
+    /// How many depths of random loads there are.
+    fn depths(&self, op: DeviceOp) -> usize {
+        self.of(op, true).map(|m| m.load.depth).collect::<BTreeSet<_>>().len()
+    }
+
     /// The price per command and the number of those who work at once, with which the model comes nearest: a ceiling may
-    /// be either's, and only how a device gets there tells them apart.
-    fn parallel(&self, model: &mut Model, keys: [&str; 3]) -> Result<(), String> {
-        let [price_key, kib_key, count_key] = keys;
-        let Some(m) = self.deep(DeviceOp::Read) else { return Ok(()) };
-        let payload = kib(m) * value(model, kib_key);
-        let one = self.one(DeviceOp::Read).map(|one| (one.got.mean_ns, kib(one) * value(model, kib_key)));
+    /// be either's, and only how a device gets there tells them apart. So of one depth both stay as they are.
+    fn parallel(&self, model: &mut Model, keys: &Keys) -> Result<(), String> {
+        let several = [DeviceOp::Read, WRITE].map(|op| self.depths(op) > 1);
+        let deep = self.deep(DeviceOp::Read).filter(|_| several[0]);
+        let prices = match deep {
+            Some(m) => PRICE_PERCENT.map(|part| (SECOND * part / 100 / m.got.per_second.max(1), Some(m))).to_vec(),
+            None => vec![(value(model, keys.price), None)],
+        };
+        let counts = if several.contains(&true) { COUNTS.to_vec() } else { vec![value(model, keys.count)] };
         let mut best: Option<(u64, Model)> = None;
-        for part in PRICE_PERCENT {
-            let each = SECOND * part / 100 / m.got.per_second.max(1);
-            for count in COUNTS {
+        for (price, from) in prices {
+            for &count in &counts {
                 let mut tried = model.clone();
-                tried.set(price_key, each.saturating_sub(payload).min(SECOND), &told(m, "IOPS, less the payload"))?;
-                tried.set(count_key, count, &told(m, "with which the model comes nearest, streams included"))?;
-                if let Some((mean, payload)) = one {
-                    let fixed = value(&tried, price_key) + payload + value(&tried, "round_trip_ns");
-                    let ns = without_tail(&tried, mean.saturating_sub(fixed));
-                    tried.set("read_ns", ns, tried.source("read_ns").unwrap_or_default().to_string().as_str())?;
+                self.price(&mut tried, keys, price, from)?;
+                if let Some(m) = deep.or(self.deep(WRITE)).filter(|_| counts.len() > 1) {
+                    let why = told(m, "with which the model comes nearest, streams included");
+                    tried.set(keys.count, count, &why)?;
                 }
+                self.times(&mut tried, keys)?;
                 let error = self.error(&tried);
                 if best.as_ref().is_none_or(|(least, _)| error < *least) {
                     best = Some((error, tried));
@@ -159,26 +215,68 @@ impl Runs<'_> {
         Ok(())
     }
 
+    /// The price per command, and with it those per KiB. Reads and writes pay it alike, so the fastest of all loads bounds
+    /// it; where no load tells it from the payload it is at most half of that.
+    fn price(&self, model: &mut Model, keys: &Keys, price: u64, from: Option<&Measured>) -> Result<(), String> {
+        self.per_kib(model, keys, 0)?;
+        let fastest = self.measured.iter().max_by_key(|m| m.got.per_second).ok_or("nothing is measured")?;
+        let least = SECOND / fastest.got.per_second.max(1);
+        match from {
+            Some(m) if price <= least => {
+                let payload = kib(m) * value(model, keys.kib[0]);
+                model.set(keys.price, price.saturating_sub(payload), &told(m, "IOPS, less the payload"))?;
+            }
+            None if price <= least / 2 => {}
+            _ => model.set(keys.price, least / 2, &told(fastest, "IOPS: no command costs more"))?,
+        }
+        self.per_kib(model, keys, value(model, keys.price))
+    }
+
+    /// The prices per KiB: what streams show, or as shipped where no load shows that a KiB costs less.
+    fn per_kib(&self, model: &mut Model, keys: &Keys, price: u64) -> Result<(), String> {
+        for (op, key) in [DeviceOp::Read, WRITE].into_iter().zip(keys.kib) {
+            let less = |m: &Measured| per_kib(m).saturating_sub(price / kib(m));
+            if let Some(m) = self.stream(op, false).or(self.stream(op, true)).filter(|_| keys.streams) {
+                model.set(key, less(m), &told(m, "bandwidth, less the command"))?;
+            }
+            let loads = self.measured.iter().filter(|m| is_write(m.load.op) == is_write(op));
+            if let Some(m) = loads.min_by_key(|m| less(m)).filter(|m| less(m) < value(model, key)) {
+                model.set(key, less(m), &told(m, "bandwidth: no KiB costs more"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The time of one read and of one write: each from loads of its own.
+    fn times(&self, model: &mut Model, keys: &Keys) -> Result<(), String> {
+        for ((op, key), per_kib) in [DeviceOp::Read, WRITE].into_iter().zip(keys.ns).zip(keys.kib) {
+            let (one, deep) = (self.one(op), self.of(op, true).max_by_key(|m| m.load.depth));
+            let Some(m) = one.or(deep) else { continue };
+            let payload = kib(m) * (value(model, per_kib) + value(model, "server_kib_ns"));
+            let all_pay = value(model, keys.price) + value(model, "round_trip_ns") + payload;
+            let mut ns = without_tail(model, m.got.mean_ns.saturating_sub(all_pay));
+            if one.is_some() {
+                model.set(key, ns, &told(m, "mean, less what all commands pay"))?;
+                continue;
+            }
+            // How long one waits for another is no formula.
+            for _ in 0..TRIES {
+                model.set(key, ns, &told(m, "with which the model does as many"))?;
+                let found = u128::from(self.by_model(model, m).per_second);
+                let next = u128::from(ns.max(1)) * found / u128::from(m.got.per_second.max(1));
+                ns = u64::try_from(next).unwrap_or(SECOND).clamp(1, SECOND);
+            }
+        }
+        Ok(())
+    }
+
     // ---- by kind ----------------------------------------------------------------------------------------------------
 
     fn flash(&self, model: &mut Model) -> Result<(), String> {
-        for (op, key) in [(DeviceOp::Read, "read_kib_ns"), (WRITE, "write_kib_ns")] {
-            if let Some(m) = self.stream(op, false).or(self.stream(op, true)) {
-                model.set(key, per_kib(m), &told(m, "bandwidth"))?;
-            }
-        }
         if let Some(m) = self.one(DeviceOp::Read) {
             scatter(model, m)?;
-            let link = value(model, "command_ns") + kib(m) * value(model, "read_kib_ns");
-            let ns = without_tail(model, m.got.mean_ns.saturating_sub(link));
-            model.set("read_ns", ns, &told(m, "mean, less the link"))?;
         }
-        self.parallel(model, ["command_ns", "read_kib_ns", "units"])?;
-        if let Some(m) = self.one(WRITE) {
-            let link = value(model, "command_ns") + kib(m) * value(model, "write_kib_ns");
-            let ns = without_tail(model, m.got.mean_ns.saturating_sub(link));
-            model.set("write_ns", ns, &told(m, "mean, less the link"))?;
-        }
+        self.parallel(model, &FLASH)?;
         if let Some(m) = self.stream(WRITE, false) {
             // A minute of writing shows no end of a burst, and one that was not seen must not slow anything down.
             let slowest = per_kib(m).max(value(model, "sustained_kib_ns"));
@@ -221,20 +319,10 @@ impl Runs<'_> {
             model.set("kib_ns", if waits { by_size } else { per_kib(m) }, &told(m, "bandwidth"))?;
             model.set("server_kib_ns", 0, &told(m, "counted in kib_ns"))?;
         }
-        for (op, key) in [(DeviceOp::Read, "read_ns"), (WRITE, "write_ns")] {
-            if op == WRITE {
-                self.parallel(model, ["request_ns", "kib_ns", "servers"])?;
-            }
-            let Some(m) = self.one(op) else { continue };
-            if op == DeviceOp::Read {
-                scatter(model, m)?;
-            }
-            let known = ["request_ns", "round_trip_ns"].map(|key| value(model, key)).iter().sum::<u64>();
-            let known = known + kib(m) * (value(model, "kib_ns") + value(model, "server_kib_ns"));
-            let ns = without_tail(model, m.got.mean_ns.saturating_sub(known));
-            model.set(key, ns, &told(m, "mean, less what all requests pay"))?;
+        if let Some(m) = self.one(DeviceOp::Read) {
+            scatter(model, m)?;
         }
-        Ok(())
+        self.parallel(model, &NETWORK)
     }
 }
 
@@ -386,12 +474,91 @@ mod tests {
         }
     }
 
+    /// What fio would have printed, with latencies that go with it.
+    fn measured(name: &str, load: Load, per_second: u64) -> Measured {
+        let mean_ns = u64::from(load.depth) * SECOND / per_second;
+        let kib_per_second = per_second * load.len / 1024;
+        let got = Got { per_second, kib_per_second, mean_ns, p50_ns: mean_ns, p99_ns: mean_ns, ..Got::default() };
+        Measured { name: name.into(), load, got: Got { p999_ns: mean_ns, ..got } }
+    }
+
+    /// Whatever of random loads and streams was measured, the model does it.
+    #[test]
+    fn deeper_writes_count_and_one_side_is_not_paid_by_the_other() {
+        let (read, write) = (|depth| load(DeviceOp::Read, depth, 4096, true), |depth| load(WRITE, depth, 4096, true));
+        let stream = |op, len| load(op, 4, len, false);
+        let sets: [&[(Load, u64)]; 7] = [
+            &[(write(32), 5_000)],
+            &[(write(32), 900_000)],
+            &[(read(8), 7_800), (stream(WRITE, 128 << 10), 11_800)],
+            &[(read(8), 7_800), (load(WRITE, 8, 128 << 10, true), 11_800)],
+            &[(read(1), 9_000), (read(32), 90_000), (write(32), 20_000)],
+            &[(read(1), 9_000), (write(1), 30_000), (read(32), 90_000), (stream(DeviceOp::Read, 1 << 20), 500)],
+            &[(read(32), 400_000), (write(32), 60_000)],
+        ];
+        for set in sets {
+            let loads: Vec<_> = set.iter().map(|(load, n)| measured(&format!("{load:?}"), *load, *n)).collect();
+            for base in [None, Some("nvme"), Some("sata-ssd"), Some("rbd")] {
+                let fitted = fit(&loads, base, "x", SIZE).unwrap();
+                if base != Some("rbd") {
+                    assert!(fitted.warnings.is_empty(), "{base:?}: {:#?}", fitted.warnings);
+                }
+                let off = |(m, got): &(Measured, Got)| got.per_second.abs_diff(m.got.per_second) * 4 > m.got.per_second;
+                assert_eq!(fitted.check.iter().filter(|row| off(row)).count(), fitted.warnings.len());
+            }
+        }
+    }
+
+    /// A cache answers single writes, and the flash behind it does no more of them at once: no numbers of a model say both.
+    #[test]
+    fn a_model_that_is_far_off_says_so() {
+        let (one, deep) = (load(WRITE, 1, 4096, true), load(WRITE, 32, 4096, true));
+        let fitted = fit(&[measured("one", one, 50_000), measured("deep", deep, 500)], None, "x", SIZE).unwrap();
+        let [warning] = &fitted.warnings[..] else { panic!("{:?}", fitted.warnings) };
+        assert!(warning.contains("a second and") && warning.contains("% off"), "{warning}");
+    }
+
     #[test]
     fn what_is_no_output_of_fio_is_told() {
         for text in ["", "hello", "{", "{\"jobs\": 3}", "{}"] {
             assert!(from_fio(text).unwrap_err().contains("output of fio"), "{text}");
         }
-        let (measured, notes) = from_fio("{\"jobs\": [{\"jobname\": \"a\"}]}").unwrap();
+        let (measured, notes) = from_fio(r#"{"jobs": [{"jobname": "a"}]}"#).unwrap();
         assert!(measured.is_empty() && notes[0].contains("job a is left out"), "{notes:?}");
+    }
+
+    /// The output of fio for one job of random reads.
+    fn of_fio(options: &str, iops: &str, mean: &str) -> String {
+        format!(
+            r#"{{"jobs": [{{"jobname": "a", "job options": {{"rw": "randread", "iodepth": "32", "ioengine": "libaio" {options}}},
+            "read": {{"iops": {iops}, "bw": 4000, "lat_ns": {{"mean": {mean}}}}}}}]}}"#
+        )
+    }
+
+    #[test]
+    fn what_no_device_does_is_left_out() {
+        let direct = r#", "direct": "1""#;
+        let (measured, notes) = from_fio(&of_fio(direct, "1000.0", "32000000.0")).unwrap();
+        assert!(measured.len() == 1 && notes.is_empty(), "{notes:?}");
+        for (options, iops, mean, part) in [
+            ("", "1e300", "32000000", "1e300 requests a second"),
+            ("", "1000", "1e300", "a mean of 1e300 ns"),
+            ("", "1000", "64000000000", "64000 requests under way"),
+            (r#", "bs": "1t""#, "1000", "32000000", "requests of 1099511627776 bytes"),
+            (r#", "offset": "18446744073709551615""#, "1000", "32000000", "from byte 18446744073709551615 on"),
+            (r#", "rate_iops": "1000""#, "1000", "32000000", "rate_iops=1000 slows it down"),
+        ] {
+            let (measured, notes) = from_fio(&of_fio(&format!("{direct}{options}"), iops, mean)).unwrap();
+            assert!(measured.is_empty() && notes[0].contains(part), "{part}: {notes:?}");
+        }
+    }
+
+    #[test]
+    fn a_run_through_the_page_cache_is_said_to_be_one() {
+        for options in ["", r#", "direct": "0""#, r#", "direct": "1", "buffered": "1""#] {
+            let (measured, notes) = from_fio(&of_fio(options, "1000", "32000000")).unwrap();
+            let [note] = &notes[..] else { panic!("{options}: {notes:?}") };
+            assert!(measured.len() == 1 && note.contains("through the page cache"), "{options}: {note}");
+        }
     }
 }

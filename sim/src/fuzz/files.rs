@@ -1,21 +1,26 @@
-//! Targets that users bring as files. What is taken is used as far as it is without a run: checked, measured, listed.
+//! Targets that users bring as files. What is taken is used as far as it is without a run: checked, measured, listed. Jobs
+//! are run, up to a few answers.
 //!
 //! The corpora are in `corpus/`, a folder each: files as people and programs write them, and damaged ones named by what is
 //! wrong with them.
 
 use std::sync::Arc;
 
+use braid_core::control::VolumeClass;
+
 use super::{Named, Sample, Target, change};
 use crate::device::{Model, fio};
 use crate::lab::fio as job_file;
-use crate::lab::job::Job;
 use crate::lab::pool_file::PoolFile;
 use crate::lab::script::Work;
 use crate::lab::trace::Trace;
+use crate::lab::{Fill, Job, Setup, Volume, run};
 use crate::swarm::{Scenario, draw};
 
 /// Most memory for one file, with what is read out of it: a line of a few bytes is at most some hundred of a value.
 const MEMORY: usize = 32 << 20;
+/// Jobs that ask for more at once are not run: what they take is what they say.
+const UNDER_WAY_MAX: u64 = 1024;
 /// A volume for jobs that take one as large as it is.
 const VOLUME: u64 = 4 << 30;
 
@@ -127,7 +132,20 @@ fn job(text: &str) -> Result<(), String> {
         job.check(&volumes)?;
         job.regions(volumes[job.volume]);
     }
+    let under_way = file.jobs.iter().map(|job| job.count.saturating_mul(job.depth)).fold(0, u64::saturating_add);
+    if under_way <= UNDER_WAY_MAX {
+        // Whether it fits the pool is another question; here it has to end.
+        drop(run(&small(&volumes)?, &file.jobs, 1));
+    }
     Ok(())
+}
+
+/// A pool on which a run ends after a few answers, and holds nothing before.
+fn small(volumes: &[u64]) -> Result<Setup, String> {
+    let setup = PoolFile::parse("data = 'single'\n[[device]]\nclass = 'nvme'\nsize = '1G'")?.setup()?;
+    let volume = |(i, &size): (usize, &u64)| Volume { name: format!("v{i}"), size, class: VolumeClass::Auto };
+    let volumes = volumes.iter().enumerate().map(volume).collect();
+    Ok(Setup { volumes, fill: Fill::Nothing, limit_ns: 30_000_000_000, limit_ios: 20, ..setup })
 }
 
 fn trace(text: &str) -> Result<(), String> {

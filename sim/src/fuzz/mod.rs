@@ -13,7 +13,8 @@
 //! | `seeds.rs` | images that an engine wrote, and forged ones by name |
 //! | `pool.rs` | targets `superblock`, `log`, `checkpoint`, `journal`: up to an engine that serves |
 //! | `checksums.rs` | target `checksums`: pages of them, and content of which copies are wrong |
-//! | `files.rs` | targets that users write: jobs, traces, models, pools, scenarios, flight records |
+//! | `flight.rs` | target `flight`: flight records, replayed |
+//! | `files.rs` | targets that users write: jobs, traces, models, pools, scenarios |
 //!
 //! A [`Target`] may refuse an input or take it, and both are fine. What counts memory and time is whoever runs it:
 //! `braid lab fuzz` does, and adds the targets that need sockets.
@@ -23,6 +24,7 @@
 pub mod change;
 mod checksums;
 mod files;
+mod flight;
 mod image;
 mod pool;
 mod seeds;
@@ -98,7 +100,7 @@ impl Target {
 type Named = (&'static str, fn() -> Target);
 
 fn all() -> impl Iterator<Item = &'static Named> {
-    pool::TARGETS.iter().chain(checksums::TARGETS).chain(files::TARGETS)
+    pool::TARGETS.iter().chain(checksums::TARGETS).chain(files::TARGETS).chain(flight::TARGETS)
 }
 
 /// Names of the targets of this crate and of core.

@@ -168,7 +168,7 @@ fn open(input: &[u8]) -> Result<bool, String> {
 }
 
 /// The pool, if there is one in what reads give.
-fn assembled(
+pub(super) fn assembled(
     superblocks: Vec<Superblock>,
     mut read: impl FnMut(MetaRead) -> Result<Vec<u8>, IoError>,
 ) -> Result<Option<Opened>, String> {

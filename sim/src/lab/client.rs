@@ -137,7 +137,7 @@ impl Client {
                 return Move::Wait;
             }
             self.since_thought = 0;
-            return Move::Sleep(now + job.think_ns);
+            return Move::Sleep(now.saturating_add(job.think_ns));
         }
         if job.sync_every > 0 && self.writes_since_sync >= job.sync_every {
             return self.sync();
@@ -156,8 +156,10 @@ impl Client {
                 }
                 Some(Step::Wait) if self.in_flight > 0 => return Move::Wait,
                 Some(Step::Scrub { goes_on }) => return Move::Scrub { goes_on },
-                Some(Step::Compute(ns)) if ns > 0 => return Move::Sleep(now + ns),
-                Some(Step::Until(at)) if self.began + at > now => return Move::Sleep(self.began + at),
+                Some(Step::Compute(ns)) if ns > 0 => return Move::Sleep(now.saturating_add(ns)),
+                Some(Step::Until(at)) if self.began.saturating_add(at) > now => {
+                    return Move::Sleep(self.began.saturating_add(at));
+                }
                 Some(_) => {}
                 None => return self.finish(Stop::Done),
             }
@@ -208,7 +210,7 @@ impl Client {
     }
 
     fn runs_out(&self, job: &Job, at: u64) -> bool {
-        job.runtime_ns.is_some_and(|ns| at >= self.began + job.ramp_ns + ns)
+        job.runtime_ns.is_some_and(|ns| at >= self.began.saturating_add(job.ramp_ns).saturating_add(ns))
     }
 
     fn finish(&mut self, stop: Stop) -> Move {
@@ -237,10 +239,11 @@ impl Client {
         let side = usize::from(direction != Direction::Read);
         let (ios, bytes) = self.by_side[side];
         let after = |n: u64, rate: Option<u64>| match rate {
-            Some(rate) => (u128::from(n) * 1_000_000_000 / u128::from(rate.max(1))) as u64,
+            Some(rate) => u64::try_from(u128::from(n) * 1_000_000_000 / u128::from(rate.max(1))).unwrap_or(u64::MAX),
             None => 0,
         };
-        self.began + after(bytes, job.rate[side]).max(after(ios, job.rate_iops[side]))
+        let after = after(bytes, job.rate[side]).max(after(ios, job.rate_iops[side]));
+        self.began.saturating_add(after)
     }
 
     /// Answers that wake it.

@@ -18,6 +18,7 @@
 //! Left out: names, what the tree looks like inside, reads of data that is still in memory, a commit that overlaps with the
 //! writes of the next. One process does everything.
 
+use braid_core::REQUESTS_MAX;
 use braid_core::request::Content;
 use braid_core::units::{KIB, MIB};
 
@@ -100,6 +101,15 @@ impl Default for Files {
 
 /// Names of the ready-made ones.
 pub const NAMES: [&str; 4] = ["install", "install-unsafe", "tree", "mail"];
+
+/// Most bytes of a knob: sums and products of a few stay far from where numbers end.
+const BYTES_MAX: u64 = 1 << 50;
+/// Most files.
+const FILES_MAX: u64 = 1 << 40;
+/// Longest CPU for one file, or one step.
+const CPU_NS_MAX: u64 = 3_600_000_000_000;
+/// Most requests that a file or a commit makes: they are in memory together, and the engine refuses more at once.
+const STEPS_MAX: u64 = REQUESTS_MAX as u64;
 
 /// Names of the knobs.
 const KNOBS: &[&str] = &[
@@ -191,7 +201,9 @@ impl Files {
         Ok(())
     }
 
-    pub(super) fn check(&self) -> Result<(), String> {
+    /// What makes no sense, or would not end, in a sentence.
+    pub fn check(&self) -> Result<(), String> {
+        self.check_bounds()?;
         let whole = |n: u64| n > 0 && n.is_multiple_of(4 * KIB);
         if ![self.node, self.request, self.metadata_area, self.data_area].into_iter().all(whole) {
             return Err("node, request and both areas are multiples of 4 KiB".into());
@@ -205,10 +217,62 @@ impl Files {
         {
             return Err("the area of the data holds the window of what is written back, and every file".into());
         }
-        Ok(())
+        self.check_steps()
     }
 
-    pub(super) fn bytes_needed(&self) -> u64 {
+    /// Numbers so large that sums of them would not be numbers any more.
+    fn check_bounds(&self) -> Result<(), String> {
+        let sizes = [
+            ("write_bytes", self.write_bytes.0.max(self.write_bytes.1)),
+            ("read_bytes", self.read_bytes),
+            ("sync_metadata_bytes", self.sync_metadata_bytes),
+            ("write_back", self.write_back),
+            ("metadata_bytes", self.metadata_bytes),
+            ("node", self.node),
+            ("request", self.request),
+            ("metadata_area", self.metadata_area),
+            ("data_area", self.data_area),
+        ];
+        if let Some((name, bytes)) = sizes.into_iter().find(|(_, bytes)| *bytes > BYTES_MAX) {
+            return Err(format!("{name}={bytes}: at most {BYTES_MAX} bytes, 1 PiB"));
+        }
+        if self.files > FILES_MAX {
+            return Err(format!("files={}: at most {FILES_MAX}", self.files));
+        }
+        let times = [("cpu_ns", self.cpu_ns), ("package_cpu_ns", self.package_cpu_ns)];
+        match times.into_iter().find(|(_, ns)| *ns > CPU_NS_MAX) {
+            Some((name, ns)) => Err(format!("{name}={ns}: at most {CPU_NS_MAX} ns, an hour")),
+            None => Ok(()),
+        }
+    }
+
+    /// What one file makes, with its package and a commit: all of that is in memory at once.
+    fn check_steps(&self) -> Result<(), String> {
+        let log = self.sync_metadata_bytes.div_ceil(self.node);
+        let unwritten = if self.commit_every == 0 { self.files } else { self.files.min(self.commit_every) };
+        // In this order, so that what is small already is not blamed.
+        let steps = [
+            ("metadata_reads", self.metadata_reads),
+            ("random_reads", self.random_reads),
+            ("read_bytes", self.read_bytes.div_ceil(self.request)),
+            ("sync_metadata_bytes", log),
+            ("write_back", (self.write_back + self.write_bytes.1).div_ceil(self.request)),
+            ("package_syncs", self.package_syncs.saturating_mul(log + 4)),
+            ("metadata_bytes", unwritten.saturating_mul(self.metadata_bytes).div_ceil(self.node)),
+        ];
+        let Some((name, count)) = steps.into_iter().find(|(_, count)| *count > STEPS_MAX) else { return Ok(()) };
+        let next = match name {
+            "metadata_bytes" => "; a commit writes all files since the last: set commit_every, or larger nodes",
+            "read_bytes" | "write_back" => "; lower it, or set a larger request",
+            _ => "; lower it",
+        };
+        Err(format!(
+            "{name} would make {count} requests for one file or commit, and there are at most {STEPS_MAX}{next}"
+        ))
+    }
+
+    /// Size of a volume for it.
+    pub fn bytes_needed(&self) -> u64 {
         self.metadata_area + self.data_area
     }
 
@@ -500,6 +564,42 @@ mod tests {
         let is_log = |a: &Ask| a.content == Content::Metadata && a.direction == Direction::Write && !a.fua;
         let places: Vec<u64> = asked(&steps(&files), is_log).iter().map(|a| (a.offset - LOG) / files.node).collect();
         assert_eq!(places, [0, 1, 2, 3, 0, 1]);
+    }
+
+    /// Whatever a knob is turned to, there is a sentence, or a file and a commit can be made.
+    #[test]
+    fn no_knob_can_be_turned_past_what_ends() {
+        for knob in KNOBS {
+            for value in ["0", "1", "4K", "1000000000", "1024P", "18446744073709551615"] {
+                for name in NAMES {
+                    let mut files = Files::named(name).expect("it");
+                    files.set(knob, value).expect("it is a number");
+                    let Ok(()) = files.check() else { continue };
+                    let mut script = FilesScript::new(&files, 1);
+                    assert!(files.bytes_needed() > 0 && (0..3).all(|_| script.next().is_some()), "{knob}={value}");
+                    assert!(script.steps.len() <= 10 * STEPS_MAX as usize, "{knob}={value}");
+                    let mut last = FilesScript { done: files.files, since_commit: files.files, ..script };
+                    if files.commit_every == 0 {
+                        assert!(std::iter::from_fn(|| last.next()).count() > 0, "{knob}={value}");
+                    }
+                }
+            }
+        }
+        let told = |knob: &str, value: &str| {
+            let mut files = Files::default();
+            files.set(knob, value).expect("it is a number");
+            files.check().expect_err(knob)
+        };
+        assert_eq!(
+            told("cpu_ns", "18446744073709551615"),
+            "cpu_ns=18446744073709551615: at most 3600000000000 ns, an hour"
+        );
+        let why = told("metadata_reads", "1000000000");
+        assert!(why.contains("metadata_reads would make 1000000000 requests for one file or commit"), "{why}");
+        let mut files = Files { files: 1 << 30, commit_every: 0, ..Files::default() };
+        assert!(files.check().expect_err("a billion nodes at once").contains("set commit_every"));
+        files.commit_every = 500;
+        files.check().expect("it is many files, and no more");
     }
 
     #[test]

@@ -1,14 +1,22 @@
 //! Replays a flight record: a fresh engine is opened from the same bytes and given the same inputs at the same moments, and
 //! has to want the same.
 //!
-//! Nothing is modelled here: disks and clients are what the record says.
+//! Nothing is modelled here: disks and clients are what the record says. A damaged record may say what no host does, and an
+//! engine relies on its host; so commands are answered only while they are under way, and an engine that stops by itself is
+//! a sentence here.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use braid_core::Engine;
 use braid_core::flight::{Digest, Entries, Entry};
 use braid_core::meta::assembly::{Assembly, Step};
 use braid_core::meta::superblock::Superblock;
-use braid_core::request::{Input, IoError};
-use braid_core::units::{Instant, Uuid};
+use braid_core::request::{Input, IoError, Output};
+use braid_core::units::{Instant, IoId, Uuid};
+
+/// Outputs in a row that say there is nothing to do: a host asks no more often.
+const IDLE_MAX: u32 = 1 << 20;
 
 /// What a replay was.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,23 +33,52 @@ pub struct Replayed {
     pub cut: bool,
 }
 
-/// Replays a record; where the engine differs, or what is wrong with the record, in a sentence.
+/// Replays a record; where the engine differs, or what is wrong with the record, in a sentence. What panics is caught;
+/// whoever finds the message of the panic on standard error a nuisance sets a hook.
 pub fn replay(record: &[u8]) -> Result<Replayed, String> {
+    let mut replayed = Replayed { inputs: 0, digest: Digest::default(), compared: 0, ns: 0, cut: false };
+    let done = catch_unwind(AssertUnwindSafe(|| replay_into(&mut replayed, record)));
+    done.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        Err(format!(
+            "the engine stopped at input {}, {} ms after the opening: {}; either the record is damaged, or this is the \
+             fault that it was kept for",
+            replayed.inputs,
+            replayed.ns / 1_000_000,
+            text.unwrap_or("it did not say why")
+        ))
+    })?;
+    match replayed.compared {
+        0 => Err("the record ends before its first digest: nothing can be compared".into()),
+        _ => Ok(replayed),
+    }
+}
+
+fn replay_into(replayed: &mut Replayed, record: &[u8]) -> Result<(), String> {
     let mut entries = Entries::new(record).map_err(|_| "this is no flight record of version 1".to_string())?;
     let mut engine = opened(&mut entries)?;
-    let mut replayed = Replayed { inputs: 0, digest: Digest::default(), compared: 0, ns: 0, cut: false };
+    let mut issued = BTreeSet::new();
     for entry in entries {
         match entry {
             Ok(Entry::Handle(now, input)) => {
-                engine.handle(now, input);
                 (replayed.inputs, replayed.ns) = (replayed.inputs + 1, now.0);
+                if let Input::Complete { id, .. } | Input::Intact { id } = input
+                    && !issued.remove(&id)
+                {
+                    return Err(format!(
+                        "input {} answers a command that is not under way: the record is damaged, or of another version \
+                         of braid",
+                        replayed.inputs
+                    ));
+                }
+                engine.handle(now, input);
             }
             Ok(Entry::Poll(now, count)) => {
-                (0..count).for_each(|_| replayed.digest.add(&engine.poll(now)));
                 replayed.ns = now.0;
+                poll(&mut engine, replayed, &mut issued, count)?;
             }
             Ok(Entry::End(outputs, hash)) => {
-                compare(&replayed, Digest { outputs, hash })?;
+                compare(replayed, Digest { outputs, hash })?;
                 replayed.compared += 1;
             }
             Ok(_) => return Err("the record opens a second engine".into()),
@@ -51,10 +88,27 @@ pub fn replay(record: &[u8]) -> Result<Replayed, String> {
             }
         }
     }
-    match replayed.compared {
-        0 => Err("the record ends before its first digest: nothing can be compared".into()),
-        _ => Ok(replayed),
+    Ok(())
+}
+
+/// Takes so many outputs, and notes the commands among them.
+fn poll(engine: &mut Engine, replayed: &mut Replayed, issued: &mut BTreeSet<IoId>, count: u32) -> Result<(), String> {
+    let mut idle = 0;
+    for _ in 0..count {
+        let output = engine.poll(Instant(replayed.ns));
+        replayed.digest.add(&output);
+        match output {
+            Output::Idle { .. } if idle == IDLE_MAX => {
+                return Err(format!("{count} outputs were taken where there are none: the record is damaged"));
+            }
+            Output::Idle { .. } => idle += 1,
+            Output::Issue(command) => {
+                issued.insert(command.id);
+            }
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 fn compare(replayed: &Replayed, wanted: Digest) -> Result<(), String> {

@@ -14,6 +14,9 @@
 //!
 //! Left out: the page cache (everything is direct), compression and verification of content, time spent in `io_getevents`.
 
+use std::collections::BTreeMap;
+
+use braid_core::REQUESTS_MAX;
 use braid_core::request::Content;
 
 use super::script::Work;
@@ -225,6 +228,30 @@ impl Default for Job {
 pub const THREADS_MAX: u64 = 4096;
 /// Deepest a thread may go: the engine's own limit of requests, over as many threads as are usual.
 pub const DEPTH_MAX: u64 = 16_384;
+/// Most requests that all jobs of a stage may have under way: the engine refuses more.
+pub const UNDER_WAY_MAX: u64 = REQUESTS_MAX as u64;
+/// Most threads of all jobs, of all stages together.
+pub const ALL_THREADS_MAX: u64 = 1 << 16;
+
+/// What is too much of jobs that each make sense, in a sentence.
+pub(super) fn check_together(jobs: &[Job]) -> Result<(), String> {
+    let mut under_way: BTreeMap<u32, u64> = BTreeMap::new();
+    for job in jobs.iter().filter(|job| job.work.is_none()) {
+        *under_way.entry(job.stage).or_default() += job.count * job.depth;
+    }
+    if let Some(most) = under_way.values().max().filter(|most| **most > UNDER_WAY_MAX) {
+        return Err(format!(
+            "the jobs would have {most} requests under way at once, and a run has at most {UNDER_WAY_MAX}; lower iodepth \
+             or numjobs"
+        ));
+    }
+    match jobs.iter().map(|job| job.count).sum::<u64>() {
+        threads if threads > ALL_THREADS_MAX => Err(format!(
+            "the jobs have {threads} threads together, and a run has at most {ALL_THREADS_MAX}; lower numjobs"
+        )),
+        _ => Ok(()),
+    }
+}
 
 impl Job {
     /// The bytes a thread touches in a volume of so many: first and end.

@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use braid_core::device::DEVICE_MAX;
 use braid_core::{ChunkType, Profile};
 use serde::Deserialize;
 
@@ -118,7 +119,7 @@ impl PoolFile {
 impl DeviceEntry {
     fn member(&self) -> Result<Member, String> {
         let name = self.name.clone().unwrap_or_default();
-        let size = size(&self.size).ok_or_else(|| format!("device {name}: {:?} is no size such as 4T", self.size))?;
+        let size = size(&self.size).ok_or_else(|| format!("device {name}: {}", no_size(&self.size)))?;
         let model = match &self.model {
             Some(word) => Model::find(word),
             None => model_of_class(&self.class).map_err(|why| format!("{why}; for another say model = \"NAME\"")),
@@ -148,6 +149,18 @@ pub(super) fn profile(word: &str, kind: ChunkType) -> Result<Profile, String> {
 
 /// Bytes: `4T` and `4TiB` are 1024^4, `4TB` is 1000^4, `1.5T` is rounded down to a byte, as everywhere in braid.
 pub fn size(word: &str) -> Option<u64> {
+    u64::try_from(wide(word)?).ok()
+}
+
+/// Why it is none.
+pub(super) fn no_size(word: &str) -> String {
+    match wide(word) {
+        Some(_) => format!("{word:?} is more than any device has, {} PiB at most", DEVICE_MAX >> 50),
+        None => format!("{word:?} is no size such as 4T or 500GB"),
+    }
+}
+
+fn wide(word: &str) -> Option<u128> {
     let word = word.trim().to_lowercase();
     let (number, suffix) = word.split_at(word.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(word.len()));
     let (letter, base) = match suffix {
@@ -157,14 +170,14 @@ pub fn size(word: &str) -> Option<u64> {
         _ => (suffix, 1024),
     };
     let power = ["", "k", "m", "g", "t", "p"].iter().position(|known| *known == letter)?;
-    let unit = u64::checked_pow(base, power as u32)?;
+    let unit = u128::pow(base, power as u32);
     let (digits, fraction) = match number.split_once('.') {
         Some((digits, fraction)) if unit > 1 && (1..=9).contains(&fraction.len()) => (digits, fraction),
         Some(_) => return None,
         None => (number, "0"),
     };
-    let part = u128::from(fraction.parse::<u64>().ok()?) * u128::from(unit) / 10u128.pow(fraction.len() as u32);
-    unit.checked_mul(digits.parse().ok()?)?.checked_add(part as u64)
+    let part = u128::from(fraction.parse::<u64>().ok()?) * unit / 10u128.pow(fraction.len() as u32);
+    Some(unit.saturating_mul(digits.parse().ok()?).saturating_add(part))
 }
 
 /// The usual model of a class.
@@ -233,6 +246,7 @@ mod tests {
         assert!(fails("data = 'raid9'\n[[device]]\nclass='hdd'\nsize='1T'").contains("there are single"));
         assert!(fails("data = 'single'\n[[device]]\nclass='odd'\nsize='1T'").contains("no usual model"));
         assert!(fails("data = 'single'\n[[device]]\nclass='hdd'\nsize='much'").contains("is no size"));
+        assert!(fails("data = 'single'\n[[device]]\nclass='hdd'\nsize='999999P'").contains("more than any device has"));
         assert!(fails("data = 'single'\nspeed = 1").contains("unknown field"));
         assert_eq!(fails("data = 'single'\n; a comment of fio"), "line 2: key with no value, expected `=`");
     }

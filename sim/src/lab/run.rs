@@ -22,16 +22,20 @@ use braid_core::request::{Op, RequestError};
 use braid_core::units::VolumeId;
 
 use super::client::{Client, Move};
-use super::job::{Direction, Job};
+use super::job::{Direction, Job, check_together};
 use super::outcome::{JobOutcome, Outcome, Snapshot, Stop, per_second};
 use super::places::Ask;
 use super::setup::Setup;
 use crate::world::World;
 
+/// Nobody waits for what is later than this, a hundred years: behind it times would end.
+const LATEST_NS: u64 = 100 * 365 * 86_400 * 1_000_000_000;
+
 /// Runs the jobs to their end; what was wrong with them, or with the setup, in a sentence.
 pub fn run(setup: &Setup, jobs: &[Job], seed: u64) -> Result<Outcome, String> {
     let sizes: Vec<u64> = setup.volumes.iter().map(|volume| volume.size).collect();
     jobs.iter().try_for_each(|job| job.check(&sizes))?;
+    check_together(jobs)?;
     let (world, volumes) = setup.world(jobs, seed)?;
     let mut run = Run::new(setup, jobs, seed, world, volumes);
     if setup.scrub {
@@ -145,7 +149,7 @@ impl<'a> Run<'a> {
             self.count_from_here();
         }
         for (index, job) in self.jobs.iter().enumerate().filter(|(_, job)| job.stage == stage) {
-            let (volume, at) = (self.setup.volumes[job.volume].size, self.world.now() + job.start_ns);
+            let (volume, at) = (self.setup.volumes[job.volume].size, self.world.now().saturating_add(job.start_ns));
             self.outcomes[index].began_ns = at - self.began;
             self.outcomes[index].stop = Stop::Done;
             for thread in 0..job.count {
@@ -167,8 +171,13 @@ impl<'a> Run<'a> {
     fn finish_stage(&mut self) -> Stop {
         while self.unfinished > 0 {
             let ours = self.heap.peek().map(|entry| entry.0.0);
-            let at = match (ours, self.world.next_at()) {
+            let theirs = self.world.next_at();
+            let at = match (ours, theirs) {
                 (None, None) => return Stop::Stuck,
+                _ if ours.into_iter().chain(theirs).min() > Some(LATEST_NS) => {
+                    self.world.wait_until(self.began.saturating_add(self.setup.limit_ns).min(LATEST_NS));
+                    return Stop::Limit;
+                }
                 (Some(ours), theirs) if theirs.is_none_or(|at| ours <= at) => {
                     self.world.wait_until(ours);
                     self.act();
@@ -351,7 +360,7 @@ impl<'a> Run<'a> {
         let (at, ramp) = (now - self.began, self.jobs[job].ramp_ns);
         match flight.failed {
             Some(_) => outcome.errors += 1,
-            None if ramp == 0 || at > outcome.began_ns + ramp => {
+            None if ramp == 0 || at > outcome.began_ns.saturating_add(ramp) => {
                 let ns = now - flight.began;
                 let side = &mut outcome.sides[flight.ask.direction as usize];
                 side.ios += 1;

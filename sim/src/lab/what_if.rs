@@ -54,7 +54,7 @@ impl Change {
             return Ok(Change::Replace(from.into(), to.into()));
         }
         if let Some(rest) = word.strip_prefix("add:") {
-            let no_size = |word: &str| format!("add:{rest}: {word:?} is no size such as 4T or 500GB");
+            let no_size = |word: &str| format!("add:{rest}: {}", pool_file::no_size(word));
             let (class, size) = match rest.split_once(':') {
                 Some((class, size)) => (class, Some(pool_file::size(size).ok_or_else(|| no_size(size))?)),
                 None => (rest, None),
@@ -379,6 +379,7 @@ mod tests {
             ("", "at least one change"),
             ("faster", "is no change"),
             ("add:ssd:much", "\"much\" is no size"),
+            ("add:nvme:999999P", "\"999999P\" is more than any device has, 64 PiB at most"),
             ("profile=raid9", "there are single"),
         ] {
             assert!(Variant::parse(text).expect_err(text).contains(wanted), "{text}");

@@ -35,7 +35,8 @@ pub(crate) fn what_if(socket: Option<PathBuf>, json: bool, args: &WhatIfArgs) ->
     let seeds: Vec<u64> = (1..=args.seeds).collect();
     // Whatever goes wrong was asked for wrongly: models and memory don't fail.
     let trials = trials(&setup, &load.jobs, &variants, &seeds).map_err(usage)?;
-    let report = Report { advice: advise(&load.jobs, &trials), trials: &trials, notes: &load.notes };
+    let report =
+        Report { advice: advise(&load.jobs, &trials), trials: &trials, notes: &load.notes, has_spread: args.seeds > 1 };
     commands::print(&if json { report.json() } else { report.text() });
     Ok(0)
 }
@@ -190,7 +191,9 @@ struct Load {
 fn load(args: &WhatIfArgs) -> Result<Load, ApiError> {
     let told = |path: &Path, why: String| usage(format!("{}: {why}", path.display()));
     if let Some(path) = &args.job {
-        let file = fio::parse(&named::text(path, "a job file of fio")?).map_err(|why| told(path, why))?;
+        let file = fio::parse(&named::text(path, "a job file of fio")?).map_err(|why| {
+            told(path, why).hint("what is followed of fio, and what is not: docs/lab.md, fio's job files")
+        })?;
         let free = size::parse(&args.size).map_err(|why| usage(format!("--size: {why}")))?;
         let volume = |(i, target): (usize, &fio::Target)| volume(i, target.bytes.unwrap_or(free));
         let volumes = file.targets.iter().enumerate().map(volume).collect();
@@ -214,12 +217,14 @@ fn load(args: &WhatIfArgs) -> Result<Load, ApiError> {
         let (knob, value) = knob.split_once('=').ok_or_else(|| usage(format!("{knob:?}: write KNOB=VALUE")))?;
         work.set(knob, value).map_err(usage)?;
     }
-    let size = work.metadata_area + work.data_area;
+    work.check().map_err(usage)?;
+    let size = work.bytes_needed();
     let job = Job { name: name.into(), work: Some(Work::Files(work)), ..Job::default() };
     Ok(Load { jobs: vec![job], volumes: vec![volume(0, size)], notes: Vec::new() })
 }
 
 fn volume(number: usize, bytes: u64) -> Volume {
-    let size = bytes.next_multiple_of(1 << 20);
+    // As many as there are numbers is more than any volume has, and refused as such.
+    let size = bytes.div_ceil(1 << 20).saturating_mul(1 << 20);
     Volume { name: format!("v{number}"), size, class: braid_core::control::VolumeClass::Auto }
 }

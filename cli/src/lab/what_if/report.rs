@@ -31,6 +31,8 @@ pub(super) struct Report<'a> {
     pub(super) advice: Option<Advice>,
     /// About the load.
     pub(super) notes: &'a [String],
+    /// Of one run of each variant nothing is known about how far others would be.
+    pub(super) has_spread: bool,
 }
 
 impl Report<'_> {
@@ -86,7 +88,7 @@ impl Report<'_> {
                 quantile(990),
                 quantile(999),
                 duration(latency.max_ns),
-                percent(trial.spread_permille),
+                if self.has_spread { percent(trial.spread_permille) } else { "-".into() },
             ]
         };
         std::iter::once(head.to_vec()).chain(self.trials.iter().zip(self.labels()).map(row)).collect()
@@ -152,7 +154,7 @@ impl Report<'_> {
     }
 
     pub(super) fn json(&self) -> String {
-        let trials: Vec<Value> = self.trials.iter().map(trial_json).collect();
+        let trials: Vec<Value> = self.trials.iter().map(|trial| trial_json(trial, self.has_spread)).collect();
         let advice = self.advice.as_ref().map(|advice| {
             json!({
                 "best": self.trials[advice.best].name, "measure": advice.measure,
@@ -290,7 +292,7 @@ fn grid(rows: &[Vec<String>]) -> String {
     out
 }
 
-fn trial_json(trial: &Trial) -> Value {
+fn trial_json(trial: &Trial, has_spread: bool) -> Value {
     let (all, latency) = (&trial.outcome.all, trial.outcome.all.data().latency);
     let devices = trial.outcome.devices.iter().map(|device| {
         json!({
@@ -309,7 +311,7 @@ fn trial_json(trial: &Trial) -> Value {
         "variant": trial.name, "bytes_per_s": all.bytes_per_s(), "milli_iops": all.milli_iops(),
         "p50_ns": latency.quantile_ns(500), "p99_ns": latency.quantile_ns(990), "p999_ns": latency.quantile_ns(999),
         "max_ns": latency.max_ns, "requests": all.data().ios, "errors": all.errors,
-        "spread_permille": trial.spread_permille, "stop": trial.outcome.stop.sentence(), "cut": cut(trial),
+        "spread_permille": has_spread.then_some(trial.spread_permille), "stop": trial.outcome.stop.sentence(), "cut": cut(trial),
         "jobs": trial.outcome.jobs.iter().map(job_json).collect::<Vec<_>>(),
         "devices": devices.collect::<Vec<_>>(), "reasons": reasons, "hash": format!("{:016x}", trial.outcome.hash),
     })

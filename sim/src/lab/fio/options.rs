@@ -1,7 +1,9 @@
 //! What each option of a section means for its job.
 
+use braid_core::names::nearest;
+
 use super::Line;
-use super::values::{bytes, flag, pair, time_ns};
+use super::values::{bytes, flag, is_too_large, pair, time_ns};
 use crate::lab::job::{Access, Direction, Job, SizeRange, Sizes, THREADS_MAX};
 
 /// Options that change how fio asks or what it reports, not what it asks.
@@ -17,6 +19,12 @@ const WITHOUT_EFFECT: &str = "allow_file_create allow_mounted_write block_error_
     unit_base userspace_reap write_bw_log write_hint write_hist_log write_iops_log write_lat_log zero_buffers directory \
     do_verify file_service_type";
 
+/// Options that are carried out, for whoever wrote another.
+const CARRIED_OUT: &str = "rw bs bsrange bssplit size filesize io_size offset offset_increment numjobs iodepth iodepth_batch \
+    iodepth_batch_complete_min iodepth_low rwmixread rwmixwrite rate rate_iops thinktime thinktime_blocks runtime time_based \
+    ramp_time startdelay loops stonewall fsync fdatasync end_fsync sync norandommap randseed filename name ioengine kb_base \
+    direct";
+
 /// Options that change what is asked in a way that a run does not follow.
 const REFUSED: &str = "verify verify_backlog read_iolog write_iolog replay_no_stall replay_redirect zonemode zonesize \
     zonerange zoneskip random_distribution percentage_random rw_sequencer latency_target latency_window flow flow_id \
@@ -24,11 +32,48 @@ const REFUSED: &str = "verify verify_backlog read_iolog write_iolog replay_no_st
     sync_file_range write_barrier rate_min rate_iops_min io_submit_mode profile wait_for exec_prerun exec_postrun \
     opendir offset_align rate_process thinktime_iotime rate_ignore_thinktime file_append nrfiles exitall exitall_on_error exit_what";
 
+/// What those of them say that changes nothing.
+const NEUTRAL: &[(&str, &str)] = &[
+    ("nrfiles", "1"),
+    ("random_distribution", "random"),
+    ("percentage_random", "100"),
+    ("verify", "0"),
+    ("verify", "none"),
+    ("verify_backlog", "0"),
+    ("experimental_verify", "0"),
+    ("zonemode", "none"),
+    ("zonesize", "0"),
+    ("zonerange", "0"),
+    ("zoneskip", "0"),
+    ("latency_target", "0"),
+    ("flow", "0"),
+    ("trim_percentage", "0"),
+    ("trim_backlog", "0"),
+    ("bs_unaligned", "0"),
+    ("number_ios", "0"),
+    ("fill_device", "0"),
+    ("sync_file_range", "0"),
+    ("write_barrier", "0"),
+    ("rate_min", "0"),
+    ("rate_iops_min", "0"),
+    ("rate_process", "linear"),
+    ("rate_ignore_thinktime", "0"),
+    ("thinktime_iotime", "0"),
+    ("io_submit_mode", "inline"),
+    ("file_append", "0"),
+    ("exitall", "0"),
+    ("exitall_on_error", "0"),
+    ("replay_no_stall", "0"),
+];
+
 /// Engines of fio that ask one at a time, whatever iodepth says.
 const SYNCHRONOUS: &[&str] = &["sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"];
 /// Engines that keep iodepth.
 const ASYNCHRONOUS: &[&str] =
     &["libaio", "io_uring", "io_uring_cmd", "posixaio", "solarisaio", "windowsaio", "null", "nbd", "rbd", "sg"];
+
+/// Longest time that is taken: sums of a few of them stay far from where numbers end.
+const YEAR_NS: u64 = 365 * 86_400 * 1_000_000_000;
 
 /// A section on its way to a job.
 pub(super) struct Draft {
@@ -67,6 +112,7 @@ impl Draft {
         match self.apply(name, value) {
             Some(Ok(())) => Ok(()),
             Some(Err(wanted)) => Err(format!("line {number}: {name}={value} is not understood; {wanted}")),
+            None if NEUTRAL.contains(&(&**name, &**value)) => Ok(()),
             None if WITHOUT_EFFECT.split_whitespace().any(|known| known == name) => {
                 self.ignored.push(name.clone());
                 Ok(())
@@ -74,7 +120,12 @@ impl Draft {
             None if REFUSED.split_whitespace().any(|known| known == name) => Err(format!(
                 "line {number}: {name} changes what is asked in a way that the laboratory does not follow; leave it out"
             )),
-            None => Err(format!("line {number}: no option {name:?} is known")),
+            None => {
+                let known: Vec<&str> =
+                    WITHOUT_EFFECT.split_whitespace().chain(CARRIED_OUT.split_whitespace()).collect();
+                let near = nearest(name, &known).map_or(String::new(), |near| format!("; you may mean {near}"));
+                Err(format!("line {number}: no option {name:?} is known{near}; these are carried out: {CARRIED_OUT}"))
+            }
         }
     }
 
@@ -169,16 +220,24 @@ impl Draft {
     fn number(&mut self, name: &str, value: &str) -> Option<Result<(), &'static str>> {
         const COUNT: &str = "a number of 1 or more";
         const THREADS: &str = "a number of 1 to 4096";
-        const SIZE: &str = "a size such as 4k or 1g (percent is not supported)";
-        const SECONDS: &str = "a time such as 30, 30s or 5m";
+        const SIZE: &str = "a size such as 4k or 1g (of percentages only size=100% is supported)";
+        const TOO_LARGE: &str = "a size is below 16 EiB, where numbers of 64 bits end";
+        const SECONDS: &str = "a time such as 30, 30s or 5m, at most a year";
         let kb_base = self.kb_base;
         let count = || value.parse::<u64>().ok().filter(|n| *n > 0);
         let size = || bytes(value, kb_base).filter(|n| *n > 0);
-        let seconds = || time_ns(value, 1_000_000_000);
-        let micros = || time_ns(value, 1_000);
+        let seconds = || time_ns(value, 1_000_000_000).filter(|ns| *ns <= YEAR_NS);
+        let micros = || time_ns(value, 1_000).filter(|ns| *ns <= YEAR_NS);
         let on = || flag(value);
         const SWITCH: &str = "it is 0 or 1";
+        let takes_size = ["size", "filesize", "io_size", "io_limit", "offset", "offset_increment"].contains(&name);
+        if takes_size && is_too_large(value, kb_base) {
+            return Some(Err(TOO_LARGE));
+        }
         Some(match name {
+            // As large as the file is.
+            "size" if value == "100%" => self.take(Some(None), SIZE, |job, all| job.size = all),
+            "io_size" | "io_limit" if value == "100%" => self.take(Some(None), SIZE, |job, all| job.io_size = all),
             "iodepth" => self.take(count(), COUNT, |job, n| job.depth = n),
             "iodepth_batch" | "iodepth_batch_submit" => self.take(count(), COUNT, |job, n| job.batch = n),
             "iodepth_batch_complete" | "iodepth_batch_complete_min" => {
@@ -202,7 +261,9 @@ impl Draft {
             }
             "ramp_time" => self.take(seconds(), SECONDS, |job, ns| job.ramp_ns = ns),
             "startdelay" => self.take(seconds(), SECONDS, |job, ns| job.start_ns = ns),
-            "thinktime" => self.take(micros(), "a time such as 100, 100us or 5ms", |job, ns| job.think_ns = ns),
+            "thinktime" => {
+                self.take(micros(), "a time such as 100, 100us or 5ms, at most a year", |job, ns| job.think_ns = ns)
+            }
             "thinktime_blocks" => self.take(count(), COUNT, |job, n| job.think_after = n),
             "fsync" | "fdatasync" => self.take(value.parse().ok(), "a number", |job, n| job.sync_every = n),
             "end_fsync" | "fsync_on_close" => self.take(on(), SWITCH, |job, on| job.sync_last = on),

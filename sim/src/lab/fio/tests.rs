@@ -91,6 +91,11 @@ fn options_one_by_one() {
         ("iodepth=16\niodepth_batch_complete_min=4\niodepth_low=8", |j| (j.depth, j.reap, j.depth_low) == (16, 4, 8)),
         ("io_size=10m\nloops=3\nfsync=32", |j| (j.io_size, j.loops, j.sync_every) == (Some(10 << 20), 3, 32)),
         ("name=other", |j| j.name == "other"),
+        ("size=1g\nsize=100%", |j| j.size.is_none()),
+        ("size=100%\nfilesize=1g", |j| j.size == Some(1 << 30)),
+        ("nrfiles=1\nrandom_distribution=random\nverify=0\nzonemode=none", |j| {
+            *j == Job { name: "j".into(), ..Job::default() }
+        }),
         ("ioengine=psync\niodepth=64\niodepth_batch=8", |j| (j.depth, j.batch) == (1, 1)),
     ];
     for (text, check) in rows {
@@ -108,9 +113,16 @@ fn what_cannot_be_carried_out_is_refused_with_its_line() {
         ("[j]\nbs=4q", "line 2: bs=4q is not understood"),
         ("[j]\nbs=4KiB\nsize=1m", "line 2: bs=4KiB is not understood; fio takes KiB for 1000 bytes here"),
         ("[j]\n\nrw=sometimes", "line 3: rw=sometimes is not understood; it is read, write"),
-        ("[j]\niodpeth=4", "line 2: no option \"iodpeth\" is known"),
+        (
+            "[j]\niodpeth=4",
+            "line 2: no option \"iodpeth\" is known; you may mean iodepth; these are carried out: rw bs",
+        ),
+        ("[j]\nflavour=4", "line 2: no option \"flavour\" is known; these are carried out: rw bs"),
+        ("[j]\nnrfiles=2", "line 2: nrfiles changes what is asked"),
+        ("[j]\nsize=99999999t", "line 2: size=99999999t is not understood; a size is below 16 EiB"),
+        ("[j]\nsize=100%", "job j: it needs a size or a filename"),
         ("[j]\nverify=crc32c", "line 2: verify changes what is asked"),
-        ("[j]\nsize=10%", "percent is not supported"),
+        ("[j]\nsize=10%", "of percentages only size=100% is supported"),
         ("[j]\nrw=read", "needs a size or a filename"),
         ("[j]\nfilename=x\ntime_based", "time_based needs a runtime"),
         ("[j]\nsize=${SIZE}", "variables such as ${SIZE}"),
@@ -189,4 +201,57 @@ fn fio_takes_the_same_file() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
     std::fs::remove_dir_all(&folder).expect("it was there");
+}
+
+/// Times and rates as long as numbers go, on a small pool: a sentence or an end, and nothing overflows.
+#[test]
+fn no_number_of_a_file_stops_a_run() {
+    use crate::device::Model;
+    use crate::lab::{Member, Setup, Stop, run};
+    use braid_core::Profile;
+    let setup = || {
+        let nvme = Model::shipped("nvme").expect("a model");
+        let members = (0..2).map(|i| Member::new(&format!("d{i}"), 1 << 30, "nvme", nvme.clone())).collect();
+        let mut setup = Setup::new(members, Profile::Raid1, Profile::Raid1, 8 << 20);
+        (setup.limit_ns, setup.limit_ios) = (30_000_000_000, 1_000);
+        setup
+    };
+    let base = "[j]\nfilename=x\nsize=8m\nioengine=libaio\n";
+    for (rest, wanted) in [
+        ("runtime=18446744073\nramp_time=18446744073", "line 5: runtime=18446744073 is not understood; a time"),
+        ("startdelay=18446744073", "at most a year"),
+        ("thinktime=18446744073s", "at most a year"),
+        ("numjobs=4096\niodepth=16384", "67108864 requests under way at once"),
+        ("numjobs=4096\n[a]\nfilename=x\nsize=1m\nnumjobs=4096", ""),
+        ("runtime=365d\nramp_time=365d\ntime_based\nthinktime=365d", ""),
+        ("startdelay=365d", ""),
+        ("rate=1\nbs=4m", ""),
+        ("rate_iops=1", ""),
+        ("loops=18446744073709551615\nio_size=18446744073709551615", ""),
+        ("thinktime_blocks=18446744073709551615\nthinktime=1\nfsync=18446744073709551615", ""),
+        ("iodepth_batch=18446744073709551615\niodepth_low=18446744073709551615\niodepth=4", ""),
+        ("rw=randread:18446744073709551615\nrandseed=18446744073709551615", ""),
+    ] {
+        let ran = parse(&format!("{base}{rest}")).and_then(|file| run(&setup(), &file.jobs, 1));
+        match ran {
+            Ok(outcome) => assert!(wanted.is_empty() && outcome.stop != Stop::Stuck, "{rest}: {:?}", outcome.stop),
+            Err(why) => assert!(!wanted.is_empty() && why.contains(wanted), "{rest}: {why}"),
+        }
+    }
+    // Whoever writes no file has no bounds of one.
+    let far = Job {
+        think_ns: u64::MAX,
+        start_ns: 7,
+        ramp_ns: u64::MAX,
+        runtime_ns: Some(u64::MAX),
+        time_based: true,
+        ..Job::default()
+    };
+    let late = Job { start_ns: u64::MAX, ..Job::default() };
+    let slow = Job { rate: [Some(1); 2], sizes: [Sizes::fixed(4 << 20), Sizes::fixed(4 << 20)], ..Job::default() };
+    for job in [far, late, slow] {
+        let endless = Setup { limit_ns: u64::MAX, ..setup() };
+        let outcome = run(&endless, &[job], 1).expect("it runs");
+        assert!(matches!(outcome.stop, Stop::Limit | Stop::Done), "{:?}", outcome.stop);
+    }
 }

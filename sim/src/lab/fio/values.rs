@@ -3,10 +3,19 @@
 /// Bytes. With `kb_base=1024`, the default, `k`, `kb` and `ki` are 1024 and `kib` is 1000; with 1000 it is the other way
 /// round. So fio 3 reads them, for the sake of old files.
 pub(super) fn bytes(word: &str, kb_base: u64) -> Option<u64> {
+    u64::try_from(wide(word, kb_base)?).ok()
+}
+
+/// Whether it is a size, and more than there are numbers for.
+pub(super) fn is_too_large(word: &str, kb_base: u64) -> bool {
+    wide(word, kb_base).is_some_and(|bytes| bytes > u128::from(u64::MAX))
+}
+
+fn wide(word: &str, kb_base: u64) -> Option<u128> {
     let word = word.trim().to_lowercase();
     let (digits, suffix) = split(&word);
     let number = match digits.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16).ok()?,
+        Some(hex) => u128::from_str_radix(hex, 16).ok()?,
         None => digits.parse().ok()?,
     };
     let (letter, is_other) = match suffix.strip_suffix("ib") {
@@ -22,8 +31,8 @@ pub(super) fn bytes(word: &str, kb_base: u64) -> Option<u64> {
         "p" => 5,
         _ => return None,
     };
-    let base: u64 = if is_other == (kb_base == 1024) { 1000 } else { 1024 };
-    base.checked_pow(power)?.checked_mul(number)
+    let base: u128 = if is_other == (kb_base == 1024) { 1000 } else { 1024 };
+    Some(base.pow(power).saturating_mul(number))
 }
 
 /// ns, of a number in this unit unless it has one of its own.
