@@ -195,7 +195,7 @@ fn blkparse(text: &str) -> Result<Trace, String> {
     let action = if events.iter().any(|event| event.action == "Q") { "Q" } else { "D" };
     for event in events.iter().filter(|event| event.device == device && event.action == action) {
         if event.preflush {
-            let flush = Recorded { direction: Direction::Sync, offset: 0, len: 0, ..event.request };
+            let flush = Recorded { direction: Direction::Sync, offset: 0, len: 0, fua: false, ..event.request };
             add(&mut trace, flush, event.line)?;
         }
         if event.request.direction != Direction::Sync {
@@ -217,24 +217,20 @@ fn event(line: &str, number: usize) -> Result<Option<Event<'_>>, String> {
     let client = pid.parse().map_err(|_| wrong("the pid"))?;
     let preflush = rwbs.starts_with('F');
     let behind = rwbs.strip_prefix('F').unwrap_or(rwbs);
-    let direction = match behind.chars().next() {
-        Some('R') => Direction::Read,
-        Some('W') => Direction::Write,
-        Some('D') => Direction::Trim,
-        // A flush without data, and other commands (N).
-        _ => Direction::Sync,
-    };
-    if direction == Direction::Sync && !preflush {
-        return Ok(None);
-    }
     let (mut offset, mut len) = (0, 0);
     if let [sector, "+", sectors, ..] = rest {
         let bytes = |word: &str| word.parse::<u64>().ok()?.checked_mul(512);
         (offset, len) = bytes(sector).zip(bytes(sectors)).ok_or_else(|| wrong("the place"))?;
     }
-    if len == 0 && direction != Direction::Sync {
-        return Ok(None);
-    }
+    let direction = match behind.chars().next() {
+        Some('R') if len > 0 => Direction::Read,
+        Some('W') if len > 0 => Direction::Write,
+        Some('D') if len > 0 => Direction::Trim,
+        // Nothing but the flush: fsync asks for a write of nothing (FWS, FWFS), drivers for FF or FN.
+        _ if preflush => Direction::Sync,
+        // Other commands (N).
+        _ => return Ok(None),
+    };
     let (fua, metadata) = (behind.get(1..).unwrap_or_default().contains('F'), behind.contains('M'));
     let request = Recorded { at_ns, client, direction, offset, len, fua, metadata };
     Ok(Some(Event { device, action, request, preflush, line: number }))
@@ -323,6 +319,27 @@ CPU3 (8,0):
         assert_eq!(trace.bytes_needed(), 110 << 20);
         let issued = Trace::parse("8,0 3 4 0.000006158 697 D W 223490 + 8 [kjournald]").expect("a trace");
         assert_eq!(issued.requests.len(), 1, "without queued events the issued ones count");
+    }
+
+    /// As blkparse prints fsync on a disk and on ext4, what drivers get of it, and commands that are no I/O.
+    #[test]
+    fn a_flush_of_blkparse_is_one_whatever_it_is_written_as() {
+        let flushes = |rwbs: &str, place: &str| {
+            let line = format!("8,0 0 1 0.000000000 34004 Q {rwbs} {place}[sync]\n8,0 0 2 0.1 34004 Q R 8 + 8 [dd]\n");
+            let mut requests = Trace::parse(&line).expect("a trace").requests;
+            assert_eq!(requests.pop().map(|last| last.direction), Some(Direction::Read), "{rwbs}");
+            requests.iter().map(|r| (r.direction, r.len, r.fua)).collect::<Vec<_>>()
+        };
+        let flush = (Direction::Sync, 0, false);
+        for rwbs in ["FWS", "FWFS", "FWFSM", "FF", "FN", "F"] {
+            assert_eq!([flushes(rwbs, ""), flushes(rwbs, "0 + 0 ")], [[flush], [flush]], "{rwbs}");
+        }
+        assert_eq!(flushes("FWS", "64 + 8 "), [flush, (Direction::Write, 4096, false)], "before the write");
+        assert_eq!(flushes("FWFS", "64 + 8 ")[1], (Direction::Write, 4096, true), "and after it");
+        assert_eq!(flushes("WFS", "64 + 8 "), [(Direction::Write, 4096, true)]);
+        for rwbs in ["N", "WS", "R"] {
+            assert_eq!(flushes(rwbs, ""), [], "{rwbs} asks for nothing");
+        }
     }
 
     #[test]
