@@ -137,7 +137,7 @@ impl Client {
                 return Move::Wait;
             }
             self.since_thought = 0;
-            return Move::Sleep(now + job.think_ns);
+            return Move::Sleep(self.in_time(job, now + job.think_ns));
         }
         if job.sync_every > 0 && self.writes_since_sync >= job.sync_every {
             return self.sync();
@@ -172,7 +172,7 @@ impl Client {
             let ask = *self.next.get_or_insert_with(|| places.next(job, rng));
             let due = self.due(job, ask.direction);
             if due > now && asks.is_empty() {
-                return if self.runs_out(job, due) { self.finish(Stop::Runtime) } else { Move::Sleep(due) };
+                return Move::Sleep(self.in_time(job, due));
             }
             let stops = self.thinks(job) || job.sync_every > 0 && self.writes_since_sync >= job.sync_every;
             if due > now || stops {
@@ -209,6 +209,16 @@ impl Client {
 
     fn runs_out(&self, job: &Job, at: u64) -> bool {
         job.runtime_ns.is_some_and(|ns| at >= self.began + job.ramp_ns + ns)
+    }
+
+    /// That moment, or the one when its time is over: what it does nothing in counts as well.
+    fn in_time(&self, job: &Job, at: u64) -> u64 {
+        job.runtime_ns.map_or(at, |ns| at.min(self.began + job.ramp_ns + ns))
+    }
+
+    /// It does nothing any more.
+    pub(super) fn is_finished(&self) -> bool {
+        self.state == State::Finished
     }
 
     fn finish(&mut self, stop: Stop) -> Move {

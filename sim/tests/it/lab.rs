@@ -117,6 +117,23 @@ fn rates_and_thinking_and_runtimes_are_kept() {
     assert_eq!(counted, 1_000_000, "a ramp comes before the runtime, and what is answered then is not counted");
 }
 
+/// A disk that answers one request in two seconds does not do ten thousand a second.
+#[test]
+fn rates_are_those_of_the_time_a_job_had_and_not_of_its_answers_alone() {
+    let setup = single(servers(1, 1_000));
+    let slow = |job| Job { rate: [Some(1), None], ..job };
+    let timed = Job { time_based: true, runtime_ns: Some(2_000 * MS), ..reads(4096) };
+    let outcome = run(&setup, slow(timed.clone()));
+    assert_eq!((outcome.all.runtime_ns, outcome.all.milli_iops(), outcome.ns), (2_000 * MS, 500, 2_000 * MS));
+    assert_eq!(outcome.devices[0].busy_permille, 0, "1 us of it");
+    let thinks = Job { think_ns: 60_000 * MS, ..timed.clone() };
+    assert_eq!(run(&setup, thinks).all.milli_iops(), 500);
+    let ramped = Job { ramp_ns: 500 * MS, rate_iops: [Some(2), None], ..timed };
+    assert_eq!(run(&setup, ramped).all.milli_iops(), 2_000, "at 0.5, 1, 1.5 and 2 s");
+    let cut = run(&Setup { limit_ns: 4_000 * MS, ..setup }, slow(reads(4096)));
+    assert_eq!((cut.all.stop, cut.all.milli_iops()), (Stop::Limit, 250), "nor where a run is cut");
+}
+
 #[test]
 fn syncs_are_flushes_of_devices() {
     let job = Job { reads: 0, sync_every: 8, ..reads(4096) };
