@@ -198,7 +198,11 @@ fn a_file_system_is_a_load_with_knobs() {
 
 /// Asks a volume for something over NBD.
 fn ask(socket: &Path) {
-    let mut client = Client::connect(socket, "tank/v", Wish::default()).expect("connect");
+    ask_of(socket, "tank/v");
+}
+
+fn ask_of(socket: &Path, volume: &str) {
+    let mut client = Client::connect(socket, volume, Wish::default()).expect("connect");
     let block = vec![7; 4096];
     for i in 0..64 {
         assert_eq!(client.write(0, i * 8192, &block).expect("write").error, 0);
@@ -249,6 +253,34 @@ fn what_clients_ask_of_a_live_pool_is_recorded_shown_and_tried_on_variants() {
     let out = real.ok(&format!("lab what-if --pool tank --trace {file} {models} --set read_policy=pid --seeds 1"));
     assert!(out.lines().any(|line| line.starts_with("d0.img")), "{out}");
     assert!(out.contains("fewest-in-flight"), "today's policy is the one that was set: {out}");
+}
+
+#[test]
+fn a_trace_of_a_whole_pool_is_replayed_on_as_many_volumes() {
+    let real = Real::start();
+    real.tank("raid1", &[256 * MIB, 256 * MIB], 64 * MIB);
+    real.ok("volume create tank/w 32M");
+    real.ok("set checksum=none tank/w");
+    let mut recorder = real.command();
+    recorder.args(["trace", "record", "tank", "-o", &real.word("t.trace"), "--seconds", "600"]).stdout(Stdio::null());
+    let mut recorder = recorder.spawn().expect("it starts");
+    wait_for_text(&real.path("t.trace"));
+    for volume in ["tank/v", "tank/w"] {
+        let socket = real.path(&format!("{}.sock", &volume[5..]));
+        real.ok(&format!("share {volume} nbd --unix={}", socket.display()));
+        ask_of(&socket, volume);
+    }
+    interrupt(&mut recorder);
+    let file = real.word("t.trace");
+    assert!(fs::read_to_string(real.path("t.trace")).expect("the trace").contains(",4096,\"\",\"w\"]\n"));
+    let shown = real.ok(&format!("trace show {file}"));
+    assert!(shown.contains("194 requests of ") && shown.contains(" of 2 volumes\n"), "{shown}");
+    let out = real.json(&format!("lab what-if --pool tank --trace {file} --seeds 1"));
+    assert_eq!(out["notes"].to_string(), "[]", "each is like the one of its name");
+    let jobs = out["trials"][0]["jobs"].as_array().expect("jobs");
+    let told: Vec<_> =
+        jobs.iter().map(|job| (job["name"].as_str(), job["directions"]["write"]["requests"].as_u64())).collect();
+    assert_eq!(told, [(Some("v"), Some(64)), (Some("w"), Some(64))]);
 }
 
 /// Trials of random reads on a live pool: today's, and one for each `--set`.

@@ -132,9 +132,12 @@ fn job(text: &str) -> Result<(), String> {
 
 fn trace(text: &str) -> Result<(), String> {
     let trace = Trace::parse(text)?;
-    let (size, _) = (trace.bytes_needed(), trace.duration_ns());
-    let job = Job { work: Some(Work::Trace(Arc::new(trace))), ..Job::default() };
-    job.check(&[size])
+    for (_, trace) in trace.by_volume() {
+        let (size, _) = (trace.bytes_needed(), trace.duration_ns());
+        let job = Job { work: Some(Work::Trace(Arc::new(trace))), ..Job::default() };
+        job.check(&[size])?;
+    }
+    Ok(())
 }
 
 fn pool(text: &str) -> Result<(), String> {

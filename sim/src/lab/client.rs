@@ -50,7 +50,7 @@ enum State {
 pub(super) struct Client {
     /// Index of its job.
     pub(super) job: usize,
-    /// Id towards the engine.
+    /// Id towards the engine; of a trace that of whoever asked last.
     pub(super) id: u32,
     state: State,
     rng: Rng,
@@ -130,7 +130,7 @@ impl Client {
             return self.finish(stop);
         }
         if self.script.is_some() {
-            return self.follow(now);
+            return self.follow(job, now);
         }
         if self.thinks(job) {
             if self.in_flight > 0 {
@@ -146,11 +146,16 @@ impl Client {
     }
 
     /// The next steps of its script, up to one that takes time.
-    fn follow(&mut self, now: u64) -> Move {
+    fn follow(&mut self, job: &Job, now: u64) -> Move {
         let script = self.script.as_mut().expect("it has one");
         loop {
             match script.next() {
                 Some(Step::Ask(asks)) => {
+                    self.in_flight += asks.len() as u64;
+                    return Move::Ask(asks);
+                }
+                Some(Step::AskAs(client, asks)) => {
+                    self.id = job.client.wrapping_add(client);
                     self.in_flight += asks.len() as u64;
                     return Move::Ask(asks);
                 }

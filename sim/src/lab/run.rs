@@ -46,6 +46,8 @@ pub fn run(setup: &Setup, jobs: &[Job], seed: u64) -> Result<Outcome, String> {
 #[derive(Debug)]
 struct Group {
     client: usize,
+    /// Who asks, towards the engine.
+    id: u32,
     /// Moments, and the requests they belong to with first byte and length of the piece.
     steps: Vec<(u64, usize, u64, u64)>,
     asks: Vec<Ask>,
@@ -254,7 +256,14 @@ impl<'a> Run<'a> {
         if let Some(free) = cpu {
             *free = at;
         }
-        Group { client: index, steps, flights: Vec::with_capacity(asks.len()), asks, done: 0 }
+        Group {
+            client: index,
+            id: self.clients[index].id,
+            steps,
+            flights: Vec::with_capacity(asks.len()),
+            asks,
+            done: 0,
+        }
     }
 
     fn hand_over_at(&mut self, group: Group) {
@@ -268,7 +277,7 @@ impl<'a> Run<'a> {
     /// What of a group is due now goes to the engine; with the last of it the engine acts.
     fn hand_over(&mut self, mut group: Group) {
         let now = self.world.now();
-        let (id, job) = (self.clients[group.client].id, &self.jobs[self.clients[group.client].job]);
+        let (id, job) = (group.id, &self.jobs[self.clients[group.client].job]);
         let volume = self.volumes[job.volume];
         let plugs = job.piece.is_some() || group.done > 0 || group.steps.last().is_some_and(|last| last.0 > now);
         if plugs {

@@ -2,12 +2,16 @@
 //!
 //! ```text
 //!   blkparse   8,0  3  1  0.000000000  697  Q  W 223490 + 8 [kjournald]      the text that blkparse prints by itself
-//!   braid      {"braid_trace":1,…}  then  [at_ns,client,"W",offset,len,"f"]  what braid trace record writes, a line each
+//!   braid      {"braid_trace":1,…}  then  [at_ns,client,"W",offset,len,"f"]  what braid trace record writes, a line each;
+//!                                         [at_ns,client,"W",offset,len,"f","v"]  of a whole pool, with the volume
 //! ```
 //!
 //! A trace is replayed at its own pace: a request goes out when it went out then, whether those before it are answered or
 //! not. So a slower pool shows as latency, not as a longer run. Of blkparse's events the queued ones (Q) are taken, of a
 //! trace without those the issued ones (D); of several devices the busiest.
+//!
+//! Who asked then asks now: a process of blkparse, a connection or a mount of braid. Each volume is replayed as a job of its
+//! own, on the same clock.
 //!
 //! A recorder that is killed leaves a line that has no end; it is left out.
 //!
@@ -34,6 +38,8 @@ pub struct Recorded {
     pub at_ns: u64,
     /// Who asked, as far as the trace tells.
     pub client: u32,
+    /// Which of the trace's volumes.
+    pub volume: u32,
     /// What.
     pub direction: Direction,
     /// First byte.
@@ -51,6 +57,8 @@ pub struct Recorded {
 pub struct Trace {
     /// Its requests.
     pub requests: Vec<Recorded>,
+    /// Names of its volumes, as far as it tells.
+    pub volumes: Vec<String>,
     /// What was left out or changed, a sentence each.
     pub notes: Vec<String>,
 }
@@ -72,6 +80,29 @@ impl Trace {
         let first = trace.requests[0].at_ns;
         trace.requests.iter_mut().for_each(|request| request.at_ns -= first);
         Ok(trace)
+    }
+
+    /// A trace for each volume, all from the same moment on.
+    pub fn by_volume(mut self) -> Vec<(String, Trace)> {
+        if self.volumes.len() == 1 {
+            return vec![(std::mem::take(&mut self.volumes[0]), self)];
+        }
+        let mut all: Vec<(String, Trace)> = self.volumes.into_iter().map(|name| (name, Trace::default())).collect();
+        for request in self.requests {
+            all[request.volume as usize].1.requests.push(request);
+        }
+        all
+    }
+
+    /// The number of the volume of this name.
+    fn volume(&mut self, name: &str, known: &mut BTreeMap<String, u32>) -> u32 {
+        if let Some(number) = known.get(name) {
+            return *number;
+        }
+        let number = self.volumes.len() as u32;
+        self.volumes.push(name.into());
+        known.insert(name.into(), number);
+        number
     }
 
     /// The end of the last byte it touches, in whole MiB.
@@ -101,9 +132,15 @@ impl Trace {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Line {
-    Request(u64, u32, String, u64, u64, #[serde(default)] String),
-    Head { braid_trace: u64 },
-    End { end: End },
+    Request(u64, u32, String, u64, u64, #[serde(default)] String, #[serde(default)] Option<String>),
+    Head {
+        braid_trace: u64,
+        #[serde(default)]
+        volume: Option<String>,
+    },
+    End {
+        end: End,
+    },
 }
 
 #[derive(Deserialize)]
@@ -114,7 +151,7 @@ struct End {
 
 fn own(text: &str) -> Result<Trace, String> {
     let mut trace = Trace::default();
-    let mut has_end = false;
+    let (mut has_end, mut named, mut known) = (false, String::new(), BTreeMap::new());
     let unended = (!text.ends_with('\n')).then(|| text.lines().count());
     for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let number = i + 1;
@@ -123,8 +160,8 @@ fn own(text: &str) -> Result<Trace, String> {
             break;
         }
         match parsed.map_err(|e| format!("line {number}: not a line of a braid trace: {e}"))? {
-            Line::Head { braid_trace: 1 } => {}
-            Line::Head { braid_trace } => {
+            Line::Head { braid_trace: 1, volume } => named = volume.unwrap_or_default(),
+            Line::Head { braid_trace, .. } => {
                 return Err(format!("line {number}: version {braid_trace} of the format; this braid reads version 1"));
             }
             Line::End { end } => {
@@ -133,7 +170,7 @@ fn own(text: &str) -> Result<Trace, String> {
                     trace.notes.push(format!("{} requests are missing from the trace: it could not keep up", end.lost));
                 }
             }
-            Line::Request(at_ns, client, op, offset, len, flags) => {
+            Line::Request(at_ns, client, op, offset, len, flags, of) => {
                 let direction = match op.as_str() {
                     "R" => Direction::Read,
                     "W" | "Z" => Direction::Write,
@@ -142,7 +179,8 @@ fn own(text: &str) -> Result<Trace, String> {
                     _ => return Err(format!("line {number}: no operation {op:?} is known")),
                 };
                 let (fua, metadata) = (flags.contains('f'), flags.contains('m'));
-                add(&mut trace, Recorded { at_ns, client, direction, offset, len, fua, metadata }, number)?;
+                let volume = trace.volume(of.as_deref().unwrap_or(&named), &mut known);
+                add(&mut trace, Recorded { at_ns, client, volume, direction, offset, len, fua, metadata }, number)?;
             }
         }
     }
@@ -185,7 +223,7 @@ fn blkparse(text: &str) -> Result<Trace, String> {
             events.push(event);
         }
     }
-    let mut trace = Trace::default();
+    let mut trace = Trace { volumes: vec![String::new()], ..Trace::default() };
     let mut devices: BTreeMap<&str, usize> = BTreeMap::new();
     events.iter().for_each(|event| *devices.entry(event.device).or_default() += 1);
     let Some((&device, _)) = devices.iter().max_by_key(|(_, count)| **count) else { return Ok(trace) };
@@ -232,7 +270,7 @@ fn event(line: &str, number: usize) -> Result<Option<Event<'_>>, String> {
         _ => return Ok(None),
     };
     let (fua, metadata) = (behind.get(1..).unwrap_or_default().contains('F'), behind.contains('M'));
-    let request = Recorded { at_ns, client, direction, offset, len, fua, metadata };
+    let request = Recorded { at_ns, client, volume: 0, direction, offset, len, fua, metadata };
     Ok(Some(Event { device, action, request, preflush, line: number }))
 }
 
@@ -264,10 +302,11 @@ impl TraceScript {
             return Some(Step::Until(first.at_ns));
         }
         self.waited = false;
-        let together = self.trace.requests[self.next..].iter().take_while(|request| request.at_ns == first.at_ns);
-        let asks: Vec<Ask> = together.map(ask).collect();
+        let goes_along = |request: &&Recorded| (request.at_ns, request.client) == (first.at_ns, first.client);
+        let together = self.trace.requests[self.next..].iter().take_while(goes_along);
+        let (client, asks): (u32, Vec<Ask>) = (first.client, together.map(ask).collect());
         self.next += asks.len();
-        Some(Step::Ask(asks))
+        Some(Step::AskAs(client, asks))
     }
 }
 
@@ -354,6 +393,23 @@ CPU3 (8,0):
         assert_eq!((torn.requests.len(), torn.notes.len()), (2, 1), "its recorder was killed");
         let whole = Trace::parse(&format!("{text}{{\"end\":{{\"lost\":7}}}}\n")).expect("a trace");
         assert!(whole.notes[0].contains("7 requests"), "{:?}", whole.notes);
+    }
+
+    #[test]
+    fn each_volume_of_a_pool_is_a_trace_on_the_same_clock() {
+        let text = "{\"braid_trace\":1,\"pool\":\"t\",\"volume\":null}\n[9000,1,\"W\",0,4096,\"\",\"b\"]\n\
+                    [1000,2,\"R\",0,4096,\"\",\"a\"]\n[5000,1,\"R\",1048576,4096,\"\",\"b\"]\n{\"end\":{}}\n";
+        let all = Trace::parse(text).expect("a trace").by_volume();
+        let told = |(name, trace): &(String, Trace)| {
+            let requests = trace.requests.iter().map(|r| (r.at_ns, r.client)).collect::<Vec<_>>();
+            (name.clone(), requests, trace.bytes_needed() >> 20)
+        };
+        let told: Vec<_> = all.iter().map(told).collect();
+        assert_eq!(told, [("b".into(), vec![(4000, 1), (8000, 1)], 2), ("a".into(), vec![(0, 2)], 1)]);
+        let one = Trace::parse(&text.replace("\"a\"]", "\"b\"]")).expect("a trace").by_volume();
+        assert_eq!(one.iter().map(|(name, trace)| (&**name, trace.requests.len())).collect::<Vec<_>>(), [("b", 3)]);
+        let named = Trace::parse("{\"braid_trace\":1,\"volume\":\"v\"}\n[1,1,\"R\",0,4096,\"\"]\n").expect("a trace");
+        assert_eq!(named.volumes, ["v"]);
     }
 
     #[test]

@@ -232,6 +232,16 @@ fn mistakes_are_told_before_anything_runs() {
 }
 
 #[test]
+fn who_asked_in_a_trace_is_who_asks_now() {
+    let line = |i: u64| format!("8,0 0 {i} 0.{i:03} {} Q R {} + 8 [dd]\n", 1000 + i % 8, i * 8);
+    let text: String = (0..64).map(line).collect();
+    let trace = Trace::parse(&text).expect("a trace");
+    let job = Job { work: Some(Work::Trace(Arc::new(trace))), ..Job::default() };
+    let reads = |setup: &Setup| run(setup, job.clone()).devices.iter().map(|d| d.chosen).collect::<Vec<_>>();
+    assert_eq!(reads(&mirror(&[("read_policy", "pid")])), [32, 32], "of eight processes four go to each");
+}
+
+#[test]
 fn a_trace_goes_at_its_own_pace_and_a_slow_pool_shows_as_latency() {
     let lines: String = (0..100).map(|i| format!("[{},1,\"R\",{},4096]\n", i * 50_000, i * 4096)).collect();
     let trace = Trace::parse(&format!("{{\"braid_trace\":1}}\n{lines}{{\"end\":{{}}}}")).expect("a trace");

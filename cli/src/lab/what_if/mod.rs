@@ -171,9 +171,7 @@ fn load(args: &WhatIfArgs) -> Result<Load, ApiError> {
     if let Some(path) = &args.trace {
         let text = named::text(path, "a trace of braid trace record or of blkparse")?;
         let trace = Trace::parse(&text).map_err(|why| told(path, why))?;
-        let (size, notes) = (trace.bytes_needed(), trace.notes.clone());
-        let job = Job { name: "trace".into(), work: Some(Work::Trace(Arc::new(trace))), ..Job::default() };
-        return Ok(Load { jobs: vec![job], volumes: vec![volume(0, size)], notes });
+        return Ok(replayed(trace));
     }
     let Some(words) = &args.files else {
         return Err(usage("what is asked? name a load with --job FILE, --trace FILE or --files NAME"));
@@ -189,6 +187,20 @@ fn load(args: &WhatIfArgs) -> Result<Load, ApiError> {
     let size = work.metadata_area + work.data_area;
     let job = Job { name: name.into(), work: Some(Work::Files(work)), ..Job::default() };
     Ok(Load { jobs: vec![job], volumes: vec![volume(0, size)], notes: Vec::new() })
+}
+
+/// A job for each volume of a trace.
+fn replayed(trace: Trace) -> Load {
+    let (notes, is_one) = (trace.notes.clone(), trace.volumes.len() == 1);
+    let (mut jobs, mut volumes) = (Vec::new(), Vec::new());
+    for (name, trace) in trace.by_volume() {
+        let new = volume(volumes.len(), trace.bytes_needed());
+        let name = if name.is_empty() { new.name } else { name };
+        volumes.push(Volume { name: name.clone(), ..new });
+        let (name, volume) = (if is_one { "trace".into() } else { name }, jobs.len());
+        jobs.push(Job { name, volume, work: Some(Work::Trace(Arc::new(trace))), ..Job::default() });
+    }
+    Load { jobs, volumes, notes }
 }
 
 fn volume(number: usize, bytes: u64) -> Volume {
