@@ -73,7 +73,8 @@ fn jobs() -> Vec<Sample> {
 
 fn traces() -> Vec<Sample> {
     files!("trace":
-        fine ["blkparse.txt", "recorded.trace", "the-recorder-was-killed.trace"]
+        fine ["blkparse.txt", "flushes.txt", "recorded.trace", "recorded-of-a-pool.trace",
+            "the-recorder-was-killed.trace"]
         damaged ["a-later-version.trace", "a-length-past-all-numbers.trace", "a-place-past-all-numbers.trace",
             "a-time-past-all-numbers.txt", "sectors-past-all-numbers.txt"])
 }
