@@ -68,7 +68,7 @@ fn record(client: &Client, json: bool, of: &str, path: &Path, time: Duration, ma
         let ends = begin.elapsed() >= time || bytes >= max || INTERRUPTED.load(Ordering::Relaxed);
         let part = ask(ends)?;
         for request in &part.requests {
-            let line = line(request);
+            let line = line(request, volume.is_none());
             bytes += line.len() as u64 + 1;
             writeln!(file, "{line}").map_err(|e| failed(path, e))?;
         }
@@ -89,8 +89,8 @@ fn record(client: &Client, json: bool, of: &str, path: &Path, time: Duration, ma
     Ok(0)
 }
 
-/// One request of a trace, as docs/lab.md has it.
-fn line(request: &TracedRequest) -> String {
+/// One request of a trace, as docs/lab.md has it; of a whole pool with its volume.
+fn line(request: &TracedRequest, of_pool: bool) -> String {
     let op = match request.op.as_str() {
         "read" => "R",
         "write" => "W",
@@ -99,7 +99,11 @@ fn line(request: &TracedRequest) -> String {
         _ => "Z",
     };
     let flags = format!("{}{}", if request.fua { "f" } else { "" }, if request.metadata { "m" } else { "" });
-    json!([request.at_ns, request.client, op, request.offset_bytes, request.length_bytes, flags]).to_string()
+    let TracedRequest { at_ns, client, offset_bytes, length_bytes, volume, .. } = request;
+    match of_pool {
+        true => json!([at_ns, client, op, offset_bytes, length_bytes, flags, volume]).to_string(),
+        false => json!([at_ns, client, op, offset_bytes, length_bytes, flags]).to_string(),
+    }
 }
 
 fn show(path: &Path, json: bool) -> Outcome {
@@ -118,7 +122,7 @@ fn show(path: &Path, json: bool) -> Outcome {
             sides.iter().map(|(name, n, bytes)| (name.to_string(), json!({"requests": n, "bytes": bytes}))).collect();
         let data = json!({
             "duration_ns": trace.duration_ns(), "clients": clients.len(), "needs_bytes": trace.bytes_needed(),
-            "directions": sides, "notes": trace.notes,
+            "volumes": trace.volumes, "directions": sides, "notes": trace.notes,
         });
         print(&format!("{}\n", json!({"schema": "braid.trace.show", "version": 1, "data": data})));
         return Ok(0);
@@ -126,14 +130,18 @@ fn show(path: &Path, json: bool) -> Outcome {
     let ns = trace.duration_ns();
     let per_second = |n: usize| (n as u128 * 1_000_000_000).checked_div(u128::from(ns)).unwrap_or(0);
     let mut out = format!(
-        "{} requests of {} in {}, on the first {} of a volume\n",
+        "{} requests of {} in {}, on the first {} of {}\n",
         trace.requests.len(),
         match clients.len() {
             1 => "one client".into(),
             n => format!("{n} clients"),
         },
         duration(ns),
-        size::long(trace.bytes_needed())
+        size::long(trace.bytes_needed()),
+        match trace.volumes.len() {
+            1 => "a volume".into(),
+            n => format!("{n} volumes"),
+        }
     );
     for (name, count, bytes) in sides.iter().filter(|(_, count, _)| *count > 0) {
         let (bytes, each) = (size::long(*bytes), size::long(bytes / *count as u64));

@@ -140,6 +140,7 @@ fn show(tables: &[&'static Table], lab: &Lab, flags: &LabFlags, json: bool) -> O
     let folder = flags.output.as_deref().unwrap_or(Path::new(FOLDER));
     // Some of it takes minutes: what cannot be written is told before.
     create(folder)?;
+    fillable(flags)?;
     let runs = run(tables, lab, |run| {
         if !json {
             commands::print(&text(run)?);
@@ -163,6 +164,7 @@ fn show(tables: &[&'static Table], lab: &Lab, flags: &LabFlags, json: bool) -> O
 /// As `show`, but only what is out of tolerance; the exit code says whether anything is, or a document is stale.
 fn verify(tables: &[&'static Table], flags: &LabFlags, twice: bool, json: bool) -> Outcome {
     flags.output.as_deref().map_or(Ok(()), create)?;
+    fillable(flags)?;
     let runs = run(tables, &lab_of(flags), |run| {
         if !json {
             commands::print(&misses(run));
@@ -192,6 +194,11 @@ fn verify(tables: &[&'static Table], flags: &LabFlags, twice: bool, json: bool) 
         commands::print(&out);
     }
     Ok(u8::from(totals(&runs).1 > 0 || stale.is_some() || !unsteady.is_empty()))
+}
+
+/// The document for the tables can be read, before anything is run.
+fn fillable(flags: &LabFlags) -> Result<(), ApiError> {
+    flags.docs.as_deref().map_or(Ok(()), |path| documented(path, &[]).map(drop))
 }
 
 /// How many hold, and those that do not.

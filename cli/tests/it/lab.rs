@@ -71,6 +71,19 @@ fn a_swarm_has_seeds_and_time_or_says_why_not() {
 }
 
 #[test]
+fn a_document_that_is_not_there_is_told_before_anything_runs() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let [page, out] = ["nosuch.md", "out"].map(|name| dir.path().join(name).display().to_string());
+    for command in ["run", "check"] {
+        let mut braid = Command::new(env!("CARGO_BIN_EXE_braid"));
+        let run = braid.args(["lab", command, "dm-stripe", "--docs", &page, "-o", &out]).output().expect("braid runs");
+        let err = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.code() == Some(1) && err.contains("nosuch.md: "), "{command}: {err}");
+        assert!(run.stdout.is_empty(), "{command} ran");
+    }
+}
+
+#[test]
 fn a_folder_that_cannot_be_is_told_before_anything_runs() {
     for command in ["all", "check", "scale"] {
         let mut braid = Command::new(env!("CARGO_BIN_EXE_braid"));

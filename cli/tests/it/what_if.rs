@@ -186,7 +186,7 @@ fn the_answer_says_what_it_is_about() {
     let run = |rest: &str| real.ok(&format!("lab what-if --pool {pool} --job {job} --seeds 1 {rest}"));
     let out = run("--requests 500");
     assert!(out.contains("Today: data raid1, metadata raid1 on 2 hdd of 100GiB (model hdd), 1 ssd of 20GiB"), "{out}");
-    assert!(out.contains("; read_policy=pid\n"), "{out}");
+    assert!(out.contains("; read_policy=pid checksum=crc32c\n"), "{out}");
     for job in ["mixed read ", "mixed write "] {
         assert!(out.lines().any(|line| line.starts_with(job)), "{job}: {out}");
     }
@@ -236,7 +236,11 @@ fn a_file_system_is_a_load_with_knobs() {
 
 /// Asks a volume for something over NBD.
 fn ask(socket: &Path) {
-    let mut client = Client::connect(socket, "tank/v", Wish::default()).expect("connect");
+    ask_of(socket, "tank/v");
+}
+
+fn ask_of(socket: &Path, volume: &str) {
+    let mut client = Client::connect(socket, volume, Wish::default()).expect("connect");
     let block = vec![7; 4096];
     for i in 0..64 {
         assert_eq!(client.write(0, i * 8192, &block).expect("write").error, 0);
@@ -287,6 +291,88 @@ fn what_clients_ask_of_a_live_pool_is_recorded_shown_and_tried_on_variants() {
     let out = real.ok(&format!("lab what-if --pool tank --trace {file} {models} --set read_policy=pid --seeds 1"));
     assert!(out.lines().any(|line| line.starts_with("d0.img")), "{out}");
     assert!(out.contains("fewest-in-flight"), "today's policy is the one that was set: {out}");
+}
+
+#[test]
+fn a_trace_of_a_whole_pool_is_replayed_on_as_many_volumes() {
+    let real = Real::start();
+    real.tank("raid1", &[256 * MIB, 256 * MIB], 64 * MIB);
+    real.ok("volume create tank/w 32M");
+    real.ok("set checksum=none tank/w");
+    let mut recorder = real.command();
+    recorder.args(["trace", "record", "tank", "-o", &real.word("t.trace"), "--seconds", "600"]).stdout(Stdio::null());
+    let mut recorder = recorder.spawn().expect("it starts");
+    wait_for_text(&real.path("t.trace"));
+    for volume in ["tank/v", "tank/w"] {
+        let socket = real.path(&format!("{}.sock", &volume[5..]));
+        real.ok(&format!("share {volume} nbd --unix={}", socket.display()));
+        ask_of(&socket, volume);
+    }
+    interrupt(&mut recorder);
+    let file = real.word("t.trace");
+    assert!(fs::read_to_string(real.path("t.trace")).expect("the trace").contains(",4096,\"\",\"w\"]\n"));
+    let shown = real.ok(&format!("trace show {file}"));
+    assert!(shown.contains("194 requests of ") && shown.contains(" of 2 volumes\n"), "{shown}");
+    let out = real.json(&format!("lab what-if --pool tank --trace {file} --seeds 1"));
+    assert_eq!(out["notes"].to_string(), "[]", "each is like the one of its name");
+    let jobs = out["trials"][0]["jobs"].as_array().expect("jobs");
+    let told: Vec<_> =
+        jobs.iter().map(|job| (job["name"].as_str(), job["directions"]["write"]["requests"].as_u64())).collect();
+    assert_eq!(told, [(Some("v"), Some(64)), (Some("w"), Some(64))]);
+}
+
+/// Trials of random reads on a live pool: today's, and one for each `--set`.
+fn trials(real: &Real, rest: &str) -> (Vec<serde_json::Value>, String) {
+    fs::write(real.path("small.fio"), "[j]\nrw=randread\nbs=4k\nsize=16m\niodepth=8\nioengine=libaio\n")
+        .expect("write");
+    let job = real.word("small.fio");
+    let value = real.json(&format!("lab what-if --pool tank --job {job} --seeds 1 --requests 500 {rest}"));
+    (value["trials"].as_array().expect("trials").clone(), value["notes"].to_string())
+}
+
+#[test]
+fn todays_pool_is_the_live_one_with_its_checksums_tiers_queues_and_spares() {
+    let real = Real::start();
+    let disks = ["hdd", "nvme", "nvme"].iter().enumerate();
+    let disks: Vec<String> =
+        disks.map(|(i, model)| format!("model:{model},{}", real.disk(&format!("d{i}.img"), 256 * MIB))).collect();
+    real.ok(&format!("create tank -f -d single -m single {} {}", disks[0], disks[1]));
+    real.ok(&format!("add -f --spare tank {}", disks[2]));
+    for set in ["tier.data=0 tank 2", "tier.data=255 tank 1", "scheduler=deadline tank"] {
+        real.ok(&format!("set {set}"));
+    }
+    let hashes = |rest: &str| {
+        let (trials, notes) = trials(&real, rest);
+        let reads: Vec<_> = trials[0]["devices"].as_array().expect("devices").iter().map(|d| d["reads"] != 0).collect();
+        assert_eq!(reads, [false, true], "data is on the NVMe, and the spare is none of them: {trials:?}");
+        assert!(notes.contains("d2.img is a spare; it is left out"), "{notes}");
+        trials.iter().map(|trial| trial["hash"].to_string()).collect::<Vec<_>>()
+    };
+    let new = hashes("--set checksum=crc32c --set checksum=none --set scheduler=deadline --set scheduler=braid");
+    assert!(new[0] == new[1] && new[0] == new[3], "as it is set: {new:?}");
+    assert!(new[0] != new[2] && new[0] != new[4], "{new:?}");
+    real.ok("volume create tank/v 32M");
+    real.ok("set checksum=none tank/v");
+    assert_ne!(hashes("")[0], new[0], "all volumes are without checksums");
+    real.ok("volume create tank/w 32M");
+    let (mixed, notes) = trials(&real, "");
+    assert_eq!(mixed[0]["hash"].to_string(), new[0]);
+    assert!(notes.contains("the pool's volumes differ in class or checksum"), "{notes}");
+}
+
+#[test]
+fn a_member_that_is_away_is_away_in_the_laboratory() {
+    let real = Real::start();
+    real.tank("raid1", &[256 * MIB, 256 * MIB, 256 * MIB], 16 * MIB);
+    real.ok("remove -w tank 1");
+    real.ok("set read_policy=devid:3 tank");
+    let reads = |trials: &[serde_json::Value], i: usize| trials[0]["devices"][i]["reads"].as_u64();
+    let (third, notes) = trials(&real, "");
+    assert!(reads(&third, 0) < reads(&third, 1) && notes == "[]", "device 3 is the second here: {third:?} {notes}");
+    real.ok("offline tank 3");
+    let (alone, notes) = trials(&real, "");
+    assert!(reads(&alone, 0) > Some(0) && reads(&alone, 1) == Some(0), "{alone:?}");
+    assert!(notes.contains("d2.img is MISSING, and so it is missing here"), "{notes}");
 }
 
 #[test]

@@ -146,6 +146,28 @@ impl Mode {
     pub const ALL: [Mode; 5] =
         [Mode::Stock, Mode::SsdMetadataV1, Mode::SsdMetadata, Mode::AllocationHint, Mode::Tiers { strict: false }];
 
+    /// What decides where a chunk goes, in a few words.
+    #[must_use]
+    pub fn about(self) -> &'static str {
+        match self {
+            Mode::Stock => "the most free space first, whatever the device",
+            Mode::SsdMetadataV1 | Mode::SsdMetadata => {
+                "metadata on what does not rotate, data on what does, where that is enough"
+            }
+            Mode::AllocationHint => "by the allocation_hint of each device, DATA_PREFERRED unless it is set",
+            Mode::Tiers { strict: false } => {
+                "the lowest tier first, the next where that has too few members or no room"
+            }
+            Mode::Tiers { strict: true } => "the lowest tier only; where that has too few members or no room, no chunk",
+        }
+    }
+
+    /// Tiers decide, and nothing else.
+    #[must_use]
+    pub fn goes_by_tiers(self) -> bool {
+        matches!(self, Mode::Tiers { .. })
+    }
+
     /// As operators write it. `strict` is a setting of its own and not part of the name.
     pub fn name(self) -> &'static str {
         match self {

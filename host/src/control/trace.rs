@@ -33,6 +33,9 @@ pub struct TracedRequest {
     pub at_ns: u64,
     /// Who asked: a number for each connection or mount.
     pub client: u32,
+    /// Of which volume.
+    #[serde(default)]
+    pub volume: String,
     /// `read`, `write`, `flush`, `discard` or `write_zeroes`.
     pub op: String,
     /// First byte.

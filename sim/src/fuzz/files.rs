@@ -78,7 +78,8 @@ fn jobs() -> Vec<Sample> {
 
 fn traces() -> Vec<Sample> {
     files!("trace":
-        fine ["blkparse.txt", "recorded.trace", "the-recorder-was-killed.trace"]
+        fine ["blkparse.txt", "flushes.txt", "recorded.trace", "recorded-of-a-pool.trace",
+            "the-recorder-was-killed.trace"]
         damaged ["a-later-version.trace", "a-length-past-all-numbers.trace", "a-place-past-all-numbers.trace",
             "a-time-past-all-numbers.txt", "sectors-past-all-numbers.txt"])
 }
@@ -143,16 +144,20 @@ fn job(text: &str) -> Result<(), String> {
 /// A pool on which a run ends after a few answers, and holds nothing before.
 fn small(volumes: &[u64]) -> Result<Setup, String> {
     let setup = PoolFile::parse("data = 'single'\n[[device]]\nclass = 'nvme'\nsize = '1G'")?.setup()?;
-    let volume = |(i, &size): (usize, &u64)| Volume { name: format!("v{i}"), size, class: VolumeClass::Auto };
+    let volume =
+        |(i, &size): (usize, &u64)| Volume { name: format!("v{i}"), size, class: VolumeClass::Auto, checksum: true };
     let volumes = volumes.iter().enumerate().map(volume).collect();
     Ok(Setup { volumes, fill: Fill::Nothing, limit_ns: 30_000_000_000, limit_ios: 20, ..setup })
 }
 
 fn trace(text: &str) -> Result<(), String> {
     let trace = Trace::parse(text)?;
-    let (size, _) = (trace.bytes_needed(), trace.duration_ns());
-    let job = Job { work: Some(Work::Trace(Arc::new(trace))), ..Job::default() };
-    job.check(&[size])
+    for (_, trace) in trace.by_volume() {
+        let (size, _) = (trace.bytes_needed(), trace.duration_ns());
+        let job = Job { work: Some(Work::Trace(Arc::new(trace))), ..Job::default() };
+        job.check(&[size])?;
+    }
+    Ok(())
 }
 
 fn pool(text: &str) -> Result<(), String> {

@@ -50,7 +50,7 @@ enum State {
 pub(super) struct Client {
     /// Index of its job.
     pub(super) job: usize,
-    /// Id towards the engine.
+    /// Id towards the engine; of a trace that of whoever asked last.
     pub(super) id: u32,
     state: State,
     rng: Rng,
@@ -130,14 +130,14 @@ impl Client {
             return self.finish(stop);
         }
         if self.script.is_some() {
-            return self.follow(now);
+            return self.follow(job, now);
         }
         if self.thinks(job) {
             if self.in_flight > 0 {
                 return Move::Wait;
             }
             self.since_thought = 0;
-            return Move::Sleep(now.saturating_add(job.think_ns));
+            return Move::Sleep(self.in_time(job, now.saturating_add(job.think_ns)));
         }
         if job.sync_every > 0 && self.writes_since_sync >= job.sync_every {
             return self.sync();
@@ -146,11 +146,16 @@ impl Client {
     }
 
     /// The next steps of its script, up to one that takes time.
-    fn follow(&mut self, now: u64) -> Move {
+    fn follow(&mut self, job: &Job, now: u64) -> Move {
         let script = self.script.as_mut().expect("it has one");
         loop {
             match script.next() {
                 Some(Step::Ask(asks)) => {
+                    self.in_flight += asks.len() as u64;
+                    return Move::Ask(asks);
+                }
+                Some(Step::AskAs(client, asks)) => {
+                    self.id = job.client.wrapping_add(client);
                     self.in_flight += asks.len() as u64;
                     return Move::Ask(asks);
                 }
@@ -174,7 +179,7 @@ impl Client {
             let ask = *self.next.get_or_insert_with(|| places.next(job, rng));
             let due = self.due(job, ask.direction);
             if due > now && asks.is_empty() {
-                return if self.runs_out(job, due) { self.finish(Stop::Runtime) } else { Move::Sleep(due) };
+                return Move::Sleep(self.in_time(job, due));
             }
             let stops = self.thinks(job) || job.sync_every > 0 && self.writes_since_sync >= job.sync_every;
             if due > now || stops {
@@ -211,6 +216,16 @@ impl Client {
 
     fn runs_out(&self, job: &Job, at: u64) -> bool {
         job.runtime_ns.is_some_and(|ns| at >= self.began.saturating_add(job.ramp_ns).saturating_add(ns))
+    }
+
+    /// That moment, or the one when its time is over: what it does nothing in counts as well.
+    fn in_time(&self, job: &Job, at: u64) -> u64 {
+        job.runtime_ns.map_or(at, |ns| at.min(self.began + job.ramp_ns + ns))
+    }
+
+    /// It does nothing any more.
+    pub(super) fn is_finished(&self) -> bool {
+        self.state == State::Finished
     }
 
     fn finish(&mut self, stop: Stop) -> Move {

@@ -64,7 +64,7 @@ pub struct JobOutcome {
     pub sides: [Side; 4],
     /// When the first thread began, since the beginning of the run, in ns.
     pub began_ns: u64,
-    /// From then (and the ramp, which counts nowhere) to the last answer.
+    /// From then (and the ramp, which counts nowhere) to the last answer, or to the end of its time where that is later.
     pub runtime_ns: u64,
     /// Answers over time, since the beginning of the run.
     pub timeline: Timeline,

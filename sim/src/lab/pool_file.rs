@@ -10,12 +10,14 @@
 //!   size = "4T"
 //!   count = 2                       # so many alike
 //!   model = "hdd"                   # if left out, the usual one of its class
-//!   settings = { queue_depth = "16" }
+//!   settings = { queue_depth = "16" }   # tier.data, tier.metadata, allocation_hint and read_preferred, too
+//!   missing = true                  # it is away, and so the pool is degraded
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_core::device::DEVICE_MAX;
+use braid_core::sums::Checksum;
 use braid_core::{ChunkType, Profile};
 use serde::Deserialize;
 
@@ -65,6 +67,9 @@ pub struct DeviceEntry {
     /// Settings of its own.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
+    /// It has a part of the content, and is not there.
+    #[serde(default)]
+    pub missing: bool,
 }
 
 impl PoolFile {
@@ -99,8 +104,8 @@ impl PoolFile {
         // Of a profile that metadata cannot have, the one that survives as much.
         let otherwise = if data.carries(ChunkType::Metadata) { data } else { data.system() };
         let metadata = self.metadata.as_deref().map_or(Ok(otherwise), |word| profile(word, ChunkType::Metadata))?;
-        let members: Vec<Member> =
-            self.one_by_one()?.devices.iter().map(DeviceEntry::member).collect::<Result<_, _>>()?;
+        let devices = self.one_by_one()?.devices;
+        let members: Vec<Member> = devices.iter().map(DeviceEntry::member).collect::<Result<_, _>>()?;
         if members.is_empty() {
             return Err("the pool has no device; add a [[device]] with class and size".into());
         }
@@ -111,6 +116,11 @@ impl PoolFile {
         let mut setup = Setup::new(members, data, metadata, 0);
         setup.intent = true;
         setup.settings = words(&self.settings);
+        if !self.settings.contains_key("checksum") {
+            // As a pool that is made has them.
+            setup.settings.push(("checksum".into(), Checksum::Crc32c.name().into()));
+        }
+        setup.lost = (1..).zip(&devices).filter(|(_, entry)| entry.missing).map(|(id, _)| id).collect();
         setup.volumes.clear();
         Ok(setup)
     }
@@ -192,7 +202,11 @@ pub fn model_of_class(class: &str) -> Result<Model, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::job::Job;
+    use super::super::run::run;
+    use super::super::setup::Volume;
     use super::*;
+    use braid_core::control::VolumeClass;
 
     #[test]
     fn a_pool_in_words_is_a_setup() {
@@ -203,7 +217,31 @@ mod tests {
         let told: Vec<_> = setup.members.iter().map(|m| (m.name.as_str(), m.size, m.rotational)).collect();
         assert_eq!(told, [("d0", 4 << 40, true), ("d1", 4 << 40, true), ("fast2", 500_000_000_000, false)]);
         assert_eq!((setup.data, setup.metadata), (Profile::Raid1, Profile::Raid1));
-        assert_eq!(setup.settings, [("read_policy".to_string(), "pid".to_string())]);
+        let settings = |setup: &Setup| setup.settings.iter().map(|(n, v)| format!("{n}={v}")).collect::<Vec<_>>();
+        assert_eq!(settings(&setup), ["read_policy=pid", "checksum=crc32c"], "as a pool that is made");
+        let plain = text.replace("read_policy = 'pid'", "checksum = 'none'");
+        let plain = PoolFile::parse(&plain).and_then(|pool| pool.setup()).expect("a pool");
+        assert_eq!(settings(&plain), ["checksum=none"]);
+    }
+
+    #[test]
+    fn members_may_be_away_and_have_tiers_that_the_first_chunk_goes_by() {
+        let text = "data = 'single'\nsettings = { checksum = 'none' }\n\
+                    [[device]]\nclass = 'hdd'\nsize = '1T'\nsettings = { 'tier.data' = '1' }\n\
+                    [[device]]\nclass = 'nvme'\nsize = '1T'\nsettings = { 'tier.data' = '255' }\n";
+        let busy = |text: &str| {
+            let mut setup = PoolFile::parse(text).and_then(|pool| pool.setup()).expect("a pool");
+            setup.volumes.push(Volume { name: "v".into(), size: 64 << 20, class: VolumeClass::Auto, checksum: true });
+            let job = Job { io_size: Some(1 << 20), ..Job::default() };
+            let outcome = run(&setup, &[job], 1).map_err(|why| format!("{why}: {text}"))?;
+            Ok(outcome.devices.iter().map(|device| device.read_bytes > 0).collect::<Vec<_>>())
+        };
+        assert_eq!(busy(text), Ok(vec![true, false]), "data never goes to the NVMe");
+        let mirrored = text.replace("single", "raid1").replace("'255'", "'0'") + "missing = true";
+        assert_eq!(busy(&mirrored), Ok(vec![true, false]), "the faster one is away");
+        let alone = text.replace("'1' }", "'1' }\nmissing = true");
+        let why: String = busy(&alone).expect_err("nobody else has it");
+        assert!(why.starts_with("hdd0 is missing, and the load cannot do without it: "), "{why}");
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub fn run(setup: &Setup, jobs: &[Job], seed: u64) -> Result<Outcome, String> {
 #[derive(Debug)]
 struct Group {
     client: usize,
+    /// Who asks, towards the engine.
+    id: u32,
     /// Moments, and the requests they belong to with first byte and length of the piece.
     steps: Vec<(u64, usize, u64, u64)>,
     asks: Vec<Ask>,
@@ -88,7 +90,6 @@ struct Run<'a> {
     tags: BTreeMap<u64, usize>,
     flights: Vec<Flight>,
     free_flights: Vec<usize>,
-    stage: u32,
     unfinished: usize,
     before: Snapshot,
     answered: u64,
@@ -117,7 +118,6 @@ impl<'a> Run<'a> {
             tags: BTreeMap::new(),
             flights: Vec::new(),
             free_flights: Vec::new(),
-            stage: 0,
             unfinished: 0,
             answered: 0,
             outcomes: jobs.iter().map(|job| JobOutcome::new(&job.name)).collect(),
@@ -140,7 +140,6 @@ impl<'a> Run<'a> {
     }
 
     fn begin_stage(&mut self, stage: u32) -> Result<(), String> {
-        self.stage = stage;
         for (_, name, value) in self.setup.changes.iter().filter(|change| change.0 == stage) {
             let (name, value) = (name.clone(), value.clone());
             self.world.control(Command::Set { name, value }).map_err(|error| error.message)?;
@@ -226,6 +225,9 @@ impl<'a> Run<'a> {
             Move::End(stop) => {
                 self.unfinished -= 1;
                 let outcome = &mut self.outcomes[job];
+                if stop == Stop::Runtime {
+                    outcome.runtime_ns = outcome.runtime_ns.max(self.jobs[job].runtime_ns.unwrap_or(0));
+                }
                 if stop != Stop::Done && !matches!(outcome.stop, Stop::Failed(_)) {
                     outcome.stop = stop;
                 }
@@ -263,7 +265,14 @@ impl<'a> Run<'a> {
         if let Some(free) = cpu {
             *free = at;
         }
-        Group { client: index, steps, flights: Vec::with_capacity(asks.len()), asks, done: 0 }
+        Group {
+            client: index,
+            id: self.clients[index].id,
+            steps,
+            flights: Vec::with_capacity(asks.len()),
+            asks,
+            done: 0,
+        }
     }
 
     fn hand_over_at(&mut self, group: Group) {
@@ -277,7 +286,7 @@ impl<'a> Run<'a> {
     /// What of a group is due now goes to the engine; with the last of it the engine acts.
     fn hand_over(&mut self, mut group: Group) {
         let now = self.world.now();
-        let (id, job) = (self.clients[group.client].id, &self.jobs[self.clients[group.client].job]);
+        let (id, job) = (group.id, &self.jobs[self.clients[group.client].job]);
         let volume = self.volumes[job.volume];
         let plugs = job.piece.is_some() || group.done > 0 || group.steps.last().is_some_and(|last| last.0 > now);
         if plugs {
@@ -385,7 +394,20 @@ impl<'a> Run<'a> {
         Snapshot::of(&self.world)
     }
 
+    /// Jobs that were at work when the run ended count until then.
+    fn end_unfinished(&mut self, stop: Stop) {
+        let cut = (self.world.now() - self.began).min(self.setup.limit_ns);
+        for client in self.clients.iter().filter(|client| !client.is_finished()) {
+            let (job, outcome) = (&self.jobs[client.job], &mut self.outcomes[client.job]);
+            outcome.stop = stop;
+            outcome.runtime_ns = outcome.runtime_ns.max(cut.saturating_sub(outcome.began_ns + job.ramp_ns));
+        }
+    }
+
     fn outcome(mut self, stop: Stop) -> Outcome {
+        if !matches!(stop, Stop::Done | Stop::Runtime | Stop::Failed(_)) {
+            self.end_unfinished(stop);
+        }
         let (before, after, ns) = (&self.before, self.snapshot(), self.world.now() - self.began);
         let begun = self.outcomes.iter().filter(|job| job.data().ios > 0);
         let first = begun.clone().map(|job| job.began_ns).min().unwrap_or(0);
@@ -395,10 +417,6 @@ impl<'a> Run<'a> {
             self.all.errors += job.errors;
         }
         (self.all.began_ns, self.all.runtime_ns, self.all.stop) = (first, last - first, stop);
-        if !matches!(stop, Stop::Done | Stop::Runtime | Stop::Failed(_)) {
-            let unfinished = self.jobs.iter().zip(&mut self.outcomes).filter(|(job, _)| job.stage == self.stage);
-            unfinished.for_each(|(_, outcome)| outcome.stop = stop);
-        }
         let scrub_bytes: u64 = (before.report.devices.iter().zip(&after.report.devices))
             .map(|(a, b)| {
                 let scrubbed = |d: &braid_core::report::DeviceReport| {

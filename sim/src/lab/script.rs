@@ -16,6 +16,8 @@ use super::trace::{Trace, TraceScript};
 pub(super) enum Step {
     /// Hands these over together.
     Ask(Vec<Ask>),
+    /// The same, for the client of this number.
+    AskAs(u32, Vec<Ask>),
     /// Waits until everything asked is answered.
     Wait,
     /// Does something else for so many ns.

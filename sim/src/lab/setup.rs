@@ -4,7 +4,8 @@
 //! meanwhile. After that the pool is closed and opened again, so that policies begin without memories, as after a
 //! restart.
 
-use braid_core::control::{Command, ControlError, VolumeClass};
+use braid_core::allocator::{Hint, Tiers};
+use braid_core::control::{Command, ControlError, Done, VolumeClass};
 use braid_core::device::DEVICE_MAX;
 use braid_core::meta::format::{NewDevice, NewPool};
 use braid_core::request::{Content, Op, RequestError};
@@ -29,7 +30,7 @@ pub struct Member {
     pub class: String,
     /// As the system would say.
     pub rotational: bool,
-    /// Settings of its own.
+    /// Settings of its own: its tiers, its hint, those of its queue.
     pub settings: Vec<(String, String)>,
 }
 
@@ -38,6 +39,21 @@ impl Member {
     pub fn new(name: &str, size: u64, class: &str, model: Model) -> Member {
         let rotational = model.is_rotational();
         Member { name: name.into(), size, model, class: class.into(), rotational, settings: Vec::new() }
+    }
+
+    /// Tiers and hint as they were set: the pool's first chunks go by them, too. What makes no sense is told when it is set.
+    fn placement(&self, class: &DeviceClass) -> (Option<Tiers>, Hint) {
+        let (mut tiers, mut hint) = (None, Hint::default());
+        let usual = class.default_tiers();
+        for (name, value) in &self.settings {
+            match (name.as_str(), value.parse()) {
+                ("tier.data", Ok(tier)) => tiers.get_or_insert(usual).data = tier,
+                ("tier.metadata", Ok(tier)) => tiers.get_or_insert(usual).metadata = tier,
+                ("allocation_hint", _) => hint = Hint::parse(value).unwrap_or_default(),
+                _ => {}
+            }
+        }
+        (tiers, hint)
     }
 }
 
@@ -50,6 +66,23 @@ pub struct Volume {
     pub size: u64,
     /// What its writes count as.
     pub class: VolumeClass,
+    /// Its content has checksums where the pool's has.
+    pub checksum: bool,
+}
+
+impl Volume {
+    fn create(&self, world: &mut World) -> Result<VolumeId, String> {
+        let told = |error: ControlError| error.message;
+        let (name, size, class) = (self.name.clone(), self.size, self.class);
+        let volume = match world.control(Command::CreateVolume { name, size, class }).map_err(told)? {
+            Done::Volume(volume) => volume,
+            other => return Err(format!("making volume {}: {other:?}", self.name)),
+        };
+        if !self.checksum {
+            world.control(Command::SetVolumeChecksum { volume, on: false }).map_err(told)?;
+        }
+        Ok(volume)
+    }
 }
 
 /// What volumes hold at the beginning.
@@ -108,7 +141,7 @@ impl Setup {
             data,
             metadata,
             settings: Vec::new(),
-            volumes: vec![Volume { name: "v".into(), size, class: VolumeClass::Auto }],
+            volumes: vec![Volume { name: "v".into(), size, class: VolumeClass::Auto, checksum: true }],
             fill: Fill::Touched,
             cpus: 0,
             stream_window: None,
@@ -141,14 +174,8 @@ impl Setup {
                 world.control(Command::SetDevice { device: DeviceId(id), name, value }).map_err(told)?;
             }
         }
-        let mut volumes = Vec::new();
-        for volume in &self.volumes {
-            let (name, size, class) = (volume.name.clone(), volume.size, volume.class);
-            match world.control(Command::CreateVolume { name, size, class }).map_err(told)? {
-                braid_core::control::Done::Volume(id) => volumes.push(id),
-                other => return Err(format!("making volume {}: {other:?}", volume.name)),
-            }
-        }
+        let volumes: Vec<VolumeId> =
+            self.volumes.iter().map(|volume| volume.create(&mut world)).collect::<Result<_, _>>()?;
         if self.fill == Fill::Touched {
             self.fill(&mut world, jobs, &volumes)?;
         }
@@ -160,7 +187,11 @@ impl Setup {
             world.engine.as_mut().expect("it is open").set_stream_window(bytes);
         }
         for &id in &self.lost {
-            world.control(Command::OfflineDevice { device: DeviceId(id) }).map_err(told)?;
+            let alone = |error: ControlError| {
+                let member = self.members.get(id as usize - 1).map_or("a member", |member| &member.name);
+                format!("{member} is missing, and the load cannot do without it: {}", error.message)
+            };
+            world.control(Command::OfflineDevice { device: DeviceId(id) }).map_err(alone)?;
         }
         world.run_until_quiet();
         world.instant = false;
@@ -178,6 +209,7 @@ impl Setup {
                     member.name, member.size
                 ));
             }
+            let (tiers, hint) = member.placement(&class);
             let mut uuid = [0xd0; 16];
             uuid[..8].copy_from_slice(&(i as u64 + 1).to_be_bytes());
             Ok(NewDevice {
@@ -186,8 +218,8 @@ impl Setup {
                 size: member.size / BLOCK * BLOCK,
                 class,
                 rotational: member.rotational,
-                tiers: None,
-                hint: Default::default(),
+                tiers,
+                hint,
             })
         };
         let new = NewPool {

@@ -2,12 +2,16 @@
 //!
 //! ```text
 //!   blkparse   8,0  3  1  0.000000000  697  Q  W 223490 + 8 [kjournald]      the text that blkparse prints by itself
-//!   braid      {"braid_trace":1,…}  then  [at_ns,client,"W",offset,len,"f"]  what braid trace record writes, a line each
+//!   braid      {"braid_trace":1,…}  then  [at_ns,client,"W",offset,len,"f"]  what braid trace record writes, a line each;
+//!                                         [at_ns,client,"W",offset,len,"f","v"]  of a whole pool, with the volume
 //! ```
 //!
 //! A trace is replayed at its own pace: a request goes out when it went out then, whether those before it are answered or
 //! not. So a slower pool shows as latency, not as a longer run. Of blkparse's events the queued ones (Q) are taken, of a
 //! trace without those the issued ones (D); of several devices the busiest.
+//!
+//! Who asked then asks now: a process of blkparse, a connection or a mount of braid. Each volume is replayed as a job of its
+//! own, on the same clock.
 //!
 //! A recorder that is killed leaves a line that has no end; it is left out.
 //!
@@ -34,6 +38,8 @@ pub struct Recorded {
     pub at_ns: u64,
     /// Who asked, as far as the trace tells.
     pub client: u32,
+    /// Which of the trace's volumes.
+    pub volume: u32,
     /// What.
     pub direction: Direction,
     /// First byte.
@@ -51,6 +57,8 @@ pub struct Recorded {
 pub struct Trace {
     /// Its requests.
     pub requests: Vec<Recorded>,
+    /// Names of its volumes, as far as it tells.
+    pub volumes: Vec<String>,
     /// What was left out or changed, a sentence each.
     pub notes: Vec<String>,
 }
@@ -72,6 +80,29 @@ impl Trace {
         let first = trace.requests[0].at_ns;
         trace.requests.iter_mut().for_each(|request| request.at_ns -= first);
         Ok(trace)
+    }
+
+    /// A trace for each volume, all from the same moment on.
+    pub fn by_volume(mut self) -> Vec<(String, Trace)> {
+        if self.volumes.len() == 1 {
+            return vec![(std::mem::take(&mut self.volumes[0]), self)];
+        }
+        let mut all: Vec<(String, Trace)> = self.volumes.into_iter().map(|name| (name, Trace::default())).collect();
+        for request in self.requests {
+            all[request.volume as usize].1.requests.push(request);
+        }
+        all
+    }
+
+    /// The number of the volume of this name.
+    fn volume(&mut self, name: &str, known: &mut BTreeMap<String, u32>) -> u32 {
+        if let Some(number) = known.get(name) {
+            return *number;
+        }
+        let number = self.volumes.len() as u32;
+        self.volumes.push(name.into());
+        known.insert(name.into(), number);
+        number
     }
 
     /// The end of the last byte it touches, in whole MiB.
@@ -101,9 +132,15 @@ impl Trace {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Line {
-    Request(u64, u32, String, u64, u64, #[serde(default)] String),
-    Head { braid_trace: u64 },
-    End { end: End },
+    Request(u64, u32, String, u64, u64, #[serde(default)] String, #[serde(default)] Option<String>),
+    Head {
+        braid_trace: u64,
+        #[serde(default)]
+        volume: Option<String>,
+    },
+    End {
+        end: End,
+    },
 }
 
 #[derive(Deserialize)]
@@ -114,7 +151,7 @@ struct End {
 
 fn own(text: &str) -> Result<Trace, String> {
     let mut trace = Trace::default();
-    let mut has_end = false;
+    let (mut has_end, mut named, mut known) = (false, String::new(), BTreeMap::new());
     let unended = (!text.ends_with('\n')).then(|| text.lines().count());
     for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let number = i + 1;
@@ -123,8 +160,8 @@ fn own(text: &str) -> Result<Trace, String> {
             break;
         }
         match parsed.map_err(|e| format!("line {number}: not a line of a braid trace: {e}"))? {
-            Line::Head { braid_trace: 1 } => {}
-            Line::Head { braid_trace } => {
+            Line::Head { braid_trace: 1, volume } => named = volume.unwrap_or_default(),
+            Line::Head { braid_trace, .. } => {
                 return Err(format!("line {number}: version {braid_trace} of the format; this braid reads version 1"));
             }
             Line::End { end } => {
@@ -133,7 +170,7 @@ fn own(text: &str) -> Result<Trace, String> {
                     trace.notes.push(format!("{} requests are missing from the trace: it could not keep up", end.lost));
                 }
             }
-            Line::Request(at_ns, client, op, offset, len, flags) => {
+            Line::Request(at_ns, client, op, offset, len, flags, of) => {
                 let direction = match op.as_str() {
                     "R" => Direction::Read,
                     "W" | "Z" => Direction::Write,
@@ -142,7 +179,8 @@ fn own(text: &str) -> Result<Trace, String> {
                     _ => return Err(format!("line {number}: no operation {op:?} is known")),
                 };
                 let (fua, metadata) = (flags.contains('f'), flags.contains('m'));
-                add(&mut trace, Recorded { at_ns, client, direction, offset, len, fua, metadata }, number)?;
+                let volume = trace.volume(of.as_deref().unwrap_or(&named), &mut known);
+                add(&mut trace, Recorded { at_ns, client, volume, direction, offset, len, fua, metadata }, number)?;
             }
         }
     }
@@ -185,7 +223,7 @@ fn blkparse(text: &str) -> Result<Trace, String> {
             events.push(event);
         }
     }
-    let mut trace = Trace::default();
+    let mut trace = Trace { volumes: vec![String::new()], ..Trace::default() };
     let mut devices: BTreeMap<&str, usize> = BTreeMap::new();
     events.iter().for_each(|event| *devices.entry(event.device).or_default() += 1);
     let Some((&device, _)) = devices.iter().max_by_key(|(_, count)| **count) else { return Ok(trace) };
@@ -195,7 +233,7 @@ fn blkparse(text: &str) -> Result<Trace, String> {
     let action = if events.iter().any(|event| event.action == "Q") { "Q" } else { "D" };
     for event in events.iter().filter(|event| event.device == device && event.action == action) {
         if event.preflush {
-            let flush = Recorded { direction: Direction::Sync, offset: 0, len: 0, ..event.request };
+            let flush = Recorded { direction: Direction::Sync, offset: 0, len: 0, fua: false, ..event.request };
             add(&mut trace, flush, event.line)?;
         }
         if event.request.direction != Direction::Sync {
@@ -217,26 +255,22 @@ fn event(line: &str, number: usize) -> Result<Option<Event<'_>>, String> {
     let client = pid.parse().map_err(|_| wrong("the pid"))?;
     let preflush = rwbs.starts_with('F');
     let behind = rwbs.strip_prefix('F').unwrap_or(rwbs);
-    let direction = match behind.chars().next() {
-        Some('R') => Direction::Read,
-        Some('W') => Direction::Write,
-        Some('D') => Direction::Trim,
-        // A flush without data, and other commands (N).
-        _ => Direction::Sync,
-    };
-    if direction == Direction::Sync && !preflush {
-        return Ok(None);
-    }
     let (mut offset, mut len) = (0, 0);
     if let [sector, "+", sectors, ..] = rest {
         let bytes = |word: &str| word.parse::<u64>().ok()?.checked_mul(512);
         (offset, len) = bytes(sector).zip(bytes(sectors)).ok_or_else(|| wrong("the place"))?;
     }
-    if len == 0 && direction != Direction::Sync {
-        return Ok(None);
-    }
+    let direction = match behind.chars().next() {
+        Some('R') if len > 0 => Direction::Read,
+        Some('W') if len > 0 => Direction::Write,
+        Some('D') if len > 0 => Direction::Trim,
+        // Nothing but the flush: fsync asks for a write of nothing (FWS, FWFS), drivers for FF or FN.
+        _ if preflush => Direction::Sync,
+        // Other commands (N).
+        _ => return Ok(None),
+    };
     let (fua, metadata) = (behind.get(1..).unwrap_or_default().contains('F'), behind.contains('M'));
-    let request = Recorded { at_ns, client, direction, offset, len, fua, metadata };
+    let request = Recorded { at_ns, client, volume: 0, direction, offset, len, fua, metadata };
     Ok(Some(Event { device, action, request, preflush, line: number }))
 }
 
@@ -268,10 +302,11 @@ impl TraceScript {
             return Some(Step::Until(first.at_ns));
         }
         self.waited = false;
-        let together = self.trace.requests[self.next..].iter().take_while(|request| request.at_ns == first.at_ns);
-        let asks: Vec<Ask> = together.map(ask).collect();
+        let goes_along = |request: &&Recorded| (request.at_ns, request.client) == (first.at_ns, first.client);
+        let together = self.trace.requests[self.next..].iter().take_while(goes_along);
+        let (client, asks): (u32, Vec<Ask>) = (first.client, together.map(ask).collect());
         self.next += asks.len();
-        Some(Step::Ask(asks))
+        Some(Step::AskAs(client, asks))
     }
 }
 
@@ -325,6 +360,27 @@ CPU3 (8,0):
         assert_eq!(issued.requests.len(), 1, "without queued events the issued ones count");
     }
 
+    /// As blkparse prints fsync on a disk and on ext4, what drivers get of it, and commands that are no I/O.
+    #[test]
+    fn a_flush_of_blkparse_is_one_whatever_it_is_written_as() {
+        let flushes = |rwbs: &str, place: &str| {
+            let line = format!("8,0 0 1 0.000000000 34004 Q {rwbs} {place}[sync]\n8,0 0 2 0.1 34004 Q R 8 + 8 [dd]\n");
+            let mut requests = Trace::parse(&line).expect("a trace").requests;
+            assert_eq!(requests.pop().map(|last| last.direction), Some(Direction::Read), "{rwbs}");
+            requests.iter().map(|r| (r.direction, r.len, r.fua)).collect::<Vec<_>>()
+        };
+        let flush = (Direction::Sync, 0, false);
+        for rwbs in ["FWS", "FWFS", "FWFSM", "FF", "FN", "F"] {
+            assert_eq!([flushes(rwbs, ""), flushes(rwbs, "0 + 0 ")], [[flush], [flush]], "{rwbs}");
+        }
+        assert_eq!(flushes("FWS", "64 + 8 "), [flush, (Direction::Write, 4096, false)], "before the write");
+        assert_eq!(flushes("FWFS", "64 + 8 ")[1], (Direction::Write, 4096, true), "and after it");
+        assert_eq!(flushes("WFS", "64 + 8 "), [(Direction::Write, 4096, true)]);
+        for rwbs in ["N", "WS", "R"] {
+            assert_eq!(flushes(rwbs, ""), [], "{rwbs} asks for nothing");
+        }
+    }
+
     #[test]
     fn our_own_format_is_read_and_what_is_missing_is_told() {
         let text = "{\"braid_trace\":1,\"volume\":\"v\"}\n[5000,1,\"W\",4096,8192,\"fm\"]\n[1000,2,\"R\",0,4096]\n";
@@ -337,6 +393,23 @@ CPU3 (8,0):
         assert_eq!((torn.requests.len(), torn.notes.len()), (2, 1), "its recorder was killed");
         let whole = Trace::parse(&format!("{text}{{\"end\":{{\"lost\":7}}}}\n")).expect("a trace");
         assert!(whole.notes[0].contains("7 requests"), "{:?}", whole.notes);
+    }
+
+    #[test]
+    fn each_volume_of_a_pool_is_a_trace_on_the_same_clock() {
+        let text = "{\"braid_trace\":1,\"pool\":\"t\",\"volume\":null}\n[9000,1,\"W\",0,4096,\"\",\"b\"]\n\
+                    [1000,2,\"R\",0,4096,\"\",\"a\"]\n[5000,1,\"R\",1048576,4096,\"\",\"b\"]\n{\"end\":{}}\n";
+        let all = Trace::parse(text).expect("a trace").by_volume();
+        let told = |(name, trace): &(String, Trace)| {
+            let requests = trace.requests.iter().map(|r| (r.at_ns, r.client)).collect::<Vec<_>>();
+            (name.clone(), requests, trace.bytes_needed() >> 20)
+        };
+        let told: Vec<_> = all.iter().map(told).collect();
+        assert_eq!(told, [("b".into(), vec![(4000, 1), (8000, 1)], 2), ("a".into(), vec![(0, 2)], 1)]);
+        let one = Trace::parse(&text.replace("\"a\"]", "\"b\"]")).expect("a trace").by_volume();
+        assert_eq!(one.iter().map(|(name, trace)| (&**name, trace.requests.len())).collect::<Vec<_>>(), [("b", 3)]);
+        let named = Trace::parse("{\"braid_trace\":1,\"volume\":\"v\"}\n[1,1,\"R\",0,4096,\"\"]\n").expect("a trace");
+        assert_eq!(named.volumes, ["v"]);
     }
 
     #[test]

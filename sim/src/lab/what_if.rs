@@ -373,7 +373,9 @@ mod tests {
         let changed = Variant::parse(text).and_then(|variant| variant.of(&setup)).expect("a variant");
         let classes: Vec<_> = changed.members.iter().map(|m| (m.class.as_str(), m.rotational, m.size >> 40)).collect();
         assert_eq!(classes, [("ssd", false, 1), ("ssd", false, 1), ("nvme", false, 2)]);
-        assert_eq!(changed.settings, [("read_policy".to_string(), "latency".to_string())]);
+        let settings =
+            [("checksum", "crc32c"), ("read_policy", "latency")].map(|(name, value)| (name.into(), value.into()));
+        assert_eq!(changed.settings, settings, "the last word counts");
         assert_eq!(changed.data, Profile::Raid1c3);
         for (text, wanted) in [
             ("", "at least one change"),

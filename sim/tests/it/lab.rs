@@ -117,6 +117,23 @@ fn rates_and_thinking_and_runtimes_are_kept() {
     assert_eq!(counted, 1_000_000, "a ramp comes before the runtime, and what is answered then is not counted");
 }
 
+/// A disk that answers one request in two seconds does not do ten thousand a second.
+#[test]
+fn rates_are_those_of_the_time_a_job_had_and_not_of_its_answers_alone() {
+    let setup = single(servers(1, 1_000));
+    let slow = |job| Job { rate: [Some(1), None], ..job };
+    let timed = Job { time_based: true, runtime_ns: Some(2_000 * MS), ..reads(4096) };
+    let outcome = run(&setup, slow(timed.clone()));
+    assert_eq!((outcome.all.runtime_ns, outcome.all.milli_iops(), outcome.ns), (2_000 * MS, 500, 2_000 * MS));
+    assert_eq!(outcome.devices[0].busy_permille, 0, "1 us of it");
+    let thinks = Job { think_ns: 60_000 * MS, ..timed.clone() };
+    assert_eq!(run(&setup, thinks).all.milli_iops(), 500);
+    let ramped = Job { ramp_ns: 500 * MS, rate_iops: [Some(2), None], ..timed };
+    assert_eq!(run(&setup, ramped).all.milli_iops(), 2_000, "at 0.5, 1, 1.5 and 2 s");
+    let cut = run(&Setup { limit_ns: 4_000 * MS, ..setup }, slow(reads(4096)));
+    assert_eq!((cut.all.stop, cut.all.milli_iops()), (Stop::Limit, 250), "nor where a run is cut");
+}
+
 #[test]
 fn syncs_are_flushes_of_devices() {
     let job = Job { reads: 0, sync_every: 8, ..reads(4096) };
@@ -212,6 +229,16 @@ fn mistakes_are_told_before_anything_runs() {
     let beyond = Member::new("d0", 1 << 60, "hdd", shipped("hdd"));
     let beyond = Setup::new(vec![beyond], Profile::Single, Profile::Dup, GIB);
     assert!(fails(&beyond, reads(4096)).contains("a member has at most"));
+}
+
+#[test]
+fn who_asked_in_a_trace_is_who_asks_now() {
+    let line = |i: u64| format!("8,0 0 {i} 0.{i:03} {} Q R {} + 8 [dd]\n", 1000 + i % 8, i * 8);
+    let text: String = (0..64).map(line).collect();
+    let trace = Trace::parse(&text).expect("a trace");
+    let job = Job { work: Some(Work::Trace(Arc::new(trace))), ..Job::default() };
+    let reads = |setup: &Setup| run(setup, job.clone()).devices.iter().map(|d| d.chosen).collect::<Vec<_>>();
+    assert_eq!(reads(&mirror(&[("read_policy", "pid")])), [32, 32], "of eight processes four go to each");
 }
 
 #[test]

@@ -3,15 +3,16 @@
 //! | file | what |
 //! |---|---|
 //! | `mod.rs` | the pool, the load and the variants from the command line |
+//! | `live.rs` | a pool of the daemon |
 //! | `report.rs` | what came of it, for people and as JSON |
 
+mod live;
 mod report;
 
 use crate::args::WhatIfArgs;
 use crate::client::Client;
 use crate::commands::{self, Outcome};
 use crate::files as named;
-use braid_host::backend::DiskSpec;
 use braid_host::control::api::*;
 use braid_host::control::size;
 use braid_sim::lab::Job;
@@ -19,24 +20,35 @@ use braid_sim::lab::files::{self, Files};
 use braid_sim::lab::fio;
 use braid_sim::lab::pool_file::{DeviceEntry, PoolFile};
 use braid_sim::lab::script::Work;
-use braid_sim::lab::setup::{Setup, Volume};
+use braid_sim::lab::setup::Volume;
 use braid_sim::lab::trace::Trace;
 use braid_sim::lab::what_if::{Change, Variant, advise, trials};
+use live::Today;
 use report::Report;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(crate) fn what_if(socket: Option<PathBuf>, json: bool, args: &WhatIfArgs) -> Outcome {
-    let variants = variants(args)?;
-    let mut setup = pool(socket, args)?;
-    let load = load(args)?;
+    let mut variants = variants(args)?;
+    let mut today = today(socket, args)?;
+    let mut setup = today.pool.setup().map_err(|why| wrong(args, why))?;
+    let mut load = load(args)?;
+    today.liken(&mut load.volumes, args.trace.is_some());
     setup.volumes = load.volumes;
+    for change in variants.iter_mut().flat_map(|variant| &mut variant.changes) {
+        if let Change::Set(name, value) = change
+            && name == "read_policy"
+        {
+            *value = today.read_policy(std::mem::take(value));
+        }
+    }
+    let notes: Vec<String> = today.notes.into_iter().chain(load.notes).collect();
     (setup.limit_ns, setup.limit_ios) = (args.seconds.saturating_mul(1_000_000_000), args.requests);
     let seeds: Vec<u64> = (1..=args.seeds).collect();
     // Whatever goes wrong was asked for wrongly: models and memory don't fail.
     let trials = trials(&setup, &load.jobs, &variants, &seeds).map_err(usage)?;
     let report =
-        Report { advice: advise(&load.jobs, &trials), trials: &trials, notes: &load.notes, has_spread: args.seeds > 1 };
+        Report { advice: advise(&load.jobs, &trials), trials: &trials, notes: &notes, has_spread: args.seeds > 1 };
     commands::print(&if json { report.json() } else { report.text() });
     Ok(0)
 }
@@ -70,19 +82,23 @@ fn property(name: &str) -> String {
 
 // ---- the pool ---------------------------------------------------------------------------------------------------------
 
-fn pool(socket: Option<PathBuf>, args: &WhatIfArgs) -> Result<Setup, ApiError> {
-    let wrong = |why: String| usage(format!("pool {}: {why}", args.pool));
+fn wrong(args: &WhatIfArgs, why: String) -> ApiError {
+    usage(format!("pool {}: {why}", args.pool))
+}
+
+fn today(socket: Option<PathBuf>, args: &WhatIfArgs) -> Result<Today, ApiError> {
     let is_file = args.pool.contains('/') || args.pool.ends_with(".toml");
-    let pool = match is_file {
-        true => described(&args.pool)?,
-        false => {
-            Client::new(socket).and_then(|client| live(&client, &args.pool)).map_err(|e| or_a_file(e, &args.pool))?
-        }
+    let mut today = match is_file {
+        true => Today::described(described(&args.pool)?),
+        false => Client::new(socket)
+            .and_then(|client| Today::live(&client, &args.pool))
+            .map_err(|e| or_a_file(e, &args.pool))?,
     };
-    let mut pool = pool.one_by_one().map_err(wrong)?;
+    let mut pool = today.pool.one_by_one().map_err(|why| wrong(args, why))?;
     pool.settings = pool.settings.into_iter().map(|(name, value)| (property(&name), value)).collect();
     args.model.iter().try_for_each(|word| model(&mut pool, word))?;
-    pool.setup().map_err(wrong)
+    today.pool = pool;
+    Ok(today)
 }
 
 fn described(word: &str) -> Result<PoolFile, ApiError> {
@@ -136,50 +152,6 @@ fn model(pool: &mut PoolFile, word: &str) -> Result<(), ApiError> {
     )))
 }
 
-/// A pool of the daemon, as a description of one.
-fn live(client: &Client, name: &str) -> Result<PoolFile, ApiError> {
-    let mut all = client.call(Status { pool: Some(name.into()) })?;
-    let status = all.pop().ok_or_else(|| ApiError::no_pool(name))?;
-    let profile = |words: &str| words.split('@').next().unwrap_or_default().to_string();
-    let settings = client.call(GetProperties { target: Target::Pool { pool: name.into() }, names: Vec::new() })?;
-    let is_set = |property: &&Property| !property.read_only && matches!(property.source, Source::Pool | Source::Device);
-    let word = |set: &Property| (property(&set.name), set.value.clone());
-    let known = |(name, _): &(String, String)| {
-        braid_core::properties::NAMES.contains(&name.as_str()) || braid_core::queue::config::is_name(name)
-    };
-    let mut devices = Vec::new();
-    for device in client.call(ListDevices { pool: Some(name.into()) })? {
-        let target = Target::Device { pool: name.into(), device: device.id };
-        let own = client.call(GetProperties { target, names: Vec::new() })?;
-        // Two paths may end alike.
-        let is_other = |other: &DeviceEntry| other.name.as_deref() == Some(&device.name);
-        let name = if devices.iter().any(is_other) { format!("{}-{}", device.name, device.id) } else { device.name };
-        devices.push(DeviceEntry {
-            name: Some(name),
-            class: device.class,
-            model: modelled(&device.path),
-            size: device.size_bytes.to_string(),
-            rotational: Some(device.rotational),
-            settings: own.iter().filter(is_set).map(word).filter(known).collect(),
-            ..DeviceEntry::default()
-        });
-    }
-    Ok(PoolFile {
-        data: profile(&status.data),
-        metadata: Some(profile(&status.metadata)),
-        settings: settings.iter().filter(is_set).map(word).filter(known).collect(),
-        devices,
-    })
-}
-
-/// A member that answers like a model does so in the laboratory, too.
-fn modelled(path: &str) -> Option<String> {
-    match DiskSpec::parse(path) {
-        Ok(DiskSpec::Model(model, _)) => Some(model),
-        _ => None,
-    }
-}
-
 // ---- the load ---------------------------------------------------------------------------------------------------------
 
 struct Load {
@@ -202,9 +174,7 @@ fn load(args: &WhatIfArgs) -> Result<Load, ApiError> {
     if let Some(path) = &args.trace {
         let text = named::text(path, "a trace of braid trace record or of blkparse")?;
         let trace = Trace::parse(&text).map_err(|why| told(path, why))?;
-        let (size, notes) = (trace.bytes_needed(), trace.notes.clone());
-        let job = Job { name: "trace".into(), work: Some(Work::Trace(Arc::new(trace))), ..Job::default() };
-        return Ok(Load { jobs: vec![job], volumes: vec![volume(0, size)], notes });
+        return Ok(replayed(trace));
     }
     let Some(words) = &args.files else {
         return Err(usage("what is asked? name a load with --job FILE, --trace FILE or --files NAME"));
@@ -223,8 +193,22 @@ fn load(args: &WhatIfArgs) -> Result<Load, ApiError> {
     Ok(Load { jobs: vec![job], volumes: vec![volume(0, size)], notes: Vec::new() })
 }
 
+/// A job for each volume of a trace.
+fn replayed(trace: Trace) -> Load {
+    let (notes, is_one) = (trace.notes.clone(), trace.volumes.len() == 1);
+    let (mut jobs, mut volumes) = (Vec::new(), Vec::new());
+    for (name, trace) in trace.by_volume() {
+        let new = volume(volumes.len(), trace.bytes_needed());
+        let name = if name.is_empty() { new.name } else { name };
+        volumes.push(Volume { name: name.clone(), ..new });
+        let (name, volume) = (if is_one { "trace".into() } else { name }, jobs.len());
+        jobs.push(Job { name, volume, work: Some(Work::Trace(Arc::new(trace))), ..Job::default() });
+    }
+    Load { jobs, volumes, notes }
+}
+
 fn volume(number: usize, bytes: u64) -> Volume {
     // As many as there are numbers is more than any volume has, and refused as such.
     let size = bytes.div_ceil(1 << 20).saturating_mul(1 << 20);
-    Volume { name: format!("v{number}"), size, class: braid_core::control::VolumeClass::Auto }
+    Volume { name: format!("v{number}"), size, class: braid_core::control::VolumeClass::Auto, checksum: true }
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use braid_core::Tiers;
-use braid_core::allocator::Mode;
 use braid_core::meta::format::{NewDevice, NewPool};
 use braid_core::properties::Properties;
 
@@ -27,17 +26,8 @@ fn placement(new: &NewPool) -> Vec<String> {
         let _ = properties.set(name, value);
     }
     let mode = properties.allocation;
-    let how = match mode {
-        Mode::Tiers { strict: false } => "the lowest tier first, the next where that has too few members or no room",
-        Mode::Tiers { strict: true } => "the lowest tier that a class has, and no other: strict",
-        Mode::Stock => "the most free space first, whatever the device",
-        Mode::SsdMetadataV1 | Mode::SsdMetadata => {
-            "metadata on what does not rotate, data on what does, if that is enough"
-        }
-        Mode::AllocationHint => "by the allocation_hint of each device, DATA_PREFERRED unless it is set",
-    };
-    let mut lines = vec![format!("allocation {}: {how}", mode.name())];
-    if matches!(mode, Mode::Tiers { .. }) {
+    let mut lines = vec![format!("allocation {}: {}", mode.name(), mode.about())];
+    if mode.goes_by_tiers() {
         lines.push(format!("metadata: {}", order(new, |tiers| tiers.metadata)));
         lines.push(format!("data: {}", order(new, |tiers| tiers.data)));
     }
