@@ -119,12 +119,16 @@ fn rates(data: usize, parity: usize, what: What, bytes: u64) -> Vec<Row> {
 
 /// Reads and writes of devices for one client write, and flushes. Random writes find live rows everywhere; sequential ones are the
 /// first to come along, and the first of a row fills it.
-fn ios(data: usize, parity: usize, size: u64, sequential: bool) -> Result<[Row; 2], ApiError> {
+fn ios(data: usize, parity: usize, size: u64, sequential: bool) -> Result<Vec<Row>, ApiError> {
     let order = if sequential { "sequential" } else { "random" };
     let case = format!("parity {data}+{parity} {} KiB {order} write", size / KIB);
     let (ours, flushes) = measured(data, parity, size, sequential)?;
-    let flushes = Row { unit: "flush", met: true, ..Row::count(format!("{case}, flushes"), "none", flushes, flushes) };
-    Ok([Row::count(case, "md with a journal", ours, md_ios(data, parity, size)), flushes])
+    let mut rows = vec![Row::count(case.clone(), "md with a journal", ours, md_ios(data, parity, size))];
+    if flushes > 0.0 {
+        let row = Row::count(format!("{case}, flushes"), "for the journal's ring", flushes, flushes);
+        rows.push(Row { theirs: None, ..row });
+    }
+    Ok(rows)
 }
 
 /// Writes of one size: so many, and as much content as there is for them.
