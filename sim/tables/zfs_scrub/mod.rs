@@ -338,7 +338,7 @@ fn notes(sheet: &mut Sheet) {
         "dRAID2 of 34 disks is a remark without a table; ours is raid6 over as many, with rows of 32 strips in place of 8.",
         "SSD: 5 s of virtual time. Its time of a read, 250 us, and its stream of 356 MiB/s have the host's share in them, which \
          was not published; the drive alone does more.",
-        "braid runs with all its defaults and without groups.",
+        "braid runs with its defaults but for checksums and marks of write intent, as all systems of the tables, and without groups.",
     ] {
         sheet.note(note);
     }

@@ -421,7 +421,12 @@ fn drawn_pool(seed: u64, devices_max: u64) -> (Rng, Profile, usize, World, Volum
 /// The power goes at some moment of a run, and so many members with it; with the one more that a profile does not survive it
 /// would be refused.
 fn crash_beside_loss(seed: u64, slip: Option<Slip>) -> Result<(), String> {
-    let (mut rng, profile, devices, mut world, v) = drawn_pool(seed, 6);
+    crash_beside_loss_of(seed, 6, &[4 * KIB, 12 * KIB, 64 * KIB], slip)
+}
+
+/// The same on so many members at most, with writes of such lengths.
+fn crash_beside_loss_of(seed: u64, devices_max: u64, lengths: &[u64], slip: Option<Slip>) -> Result<(), String> {
+    let (mut rng, profile, devices, mut world, v) = drawn_pool(seed, devices_max);
     if slip.is_some() {
         world.slip = slip;
         world.crash(Crash::Process);
@@ -434,7 +439,7 @@ fn crash_beside_loss(seed: u64, slip: Option<Slip>) -> Result<(), String> {
     let (flushes, only_writes) = (*rng.pick(&[1, 10, 30]), rng.percent(40));
     for _ in 0..rng.between(5, 200) {
         let offset = rng.below(area / 4096) * 4096;
-        let len = *rng.pick(&[4 * KIB, 12 * KIB, 64 * KIB]);
+        let len = *rng.pick(lengths);
         let is_flush = rng.percent(flushes);
         let kinds: &[Op] = if only_writes { &[WRITE] } else { &[WRITE, WRITE, Op::Write { fua: true }, Op::Discard] };
         let op = *rng.pick(kinds);
@@ -473,6 +478,16 @@ fn crash_beside_loss(seed: u64, slip: Option<Slip>) -> Result<(), String> {
 fn a_crash_and_the_loss_of_members_at_once_cost_nothing_that_was_flushed() {
     for seed in 0..60 {
         if let Err(wrong) = crash_beside_loss(seed, None) {
+            panic!("seed {seed}: {wrong}");
+        }
+    }
+}
+
+/// Rows of more than a group of the journal holds are changed in two parts.
+#[test]
+fn the_same_on_wide_pools() {
+    for seed in 0..30 {
+        if let Err(wrong) = crash_beside_loss_of(seed, 16, &[4 * KIB, 64 * KIB, 512 * KIB, MIB], None) {
             panic!("seed {seed}: {wrong}");
         }
     }

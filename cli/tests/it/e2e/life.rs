@@ -13,17 +13,20 @@ fn parity_carries_data_and_metadata_survives_as_much() {
     real.ok(&format!("create tank -d raid6 {}", disks.join(" ")));
     assert_eq!(real.ok("list -H -o name,data,meta"), "tank\traid6\traid1c3");
     real.ok("volume create tank/v 256M");
+    real.refuses("balance start -m raid6 tank", 2, &["raid6", "cannot carry metadata"]);
     real.ok("export tank");
 }
 
 #[test]
-fn metadata_on_parity_is_placed_and_no_volume_is_made() {
-    let real = Real::start();
-    let disks: Vec<String> = (0..3).map(|i| real.disk(&format!("d{i}"), GIB)).collect();
-    let made = real.ok(&format!("create tank -d raid5 -m raid5 {}", disks.join(" ")));
-    assert!(made.contains("needs metadata that is mirrored; use -m raid1"), "{made}");
-    real.refuses("volume create tank/v 1G", 2, &["raid5", "cannot carry metadata"]);
-    assert_eq!(real.ok("volume list -H"), "");
+fn metadata_on_parity_is_kept_in_as_many_copies() {
+    for (asked, kept) in [("raid5", "raid1"), ("raid6", "raid1c3")] {
+        let real = Real::start();
+        let disks: Vec<String> = (0..4).map(|i| real.disk(&format!("d{i}"), GIB)).collect();
+        let made = real.ok(&format!("create tank -d {asked} -m {asked} {}", disks.join(" ")));
+        assert!(made.contains(&format!("metadata on {asked} is kept on {kept}: it survives as much")), "{made}");
+        assert_eq!(real.ok("list -H -o name,data,meta"), format!("tank\t{asked}\t{kept}"));
+        real.ok("volume create tank/v 1G");
+    }
 }
 
 #[test]

@@ -104,10 +104,19 @@ impl Engine {
             ChunkType::Metadata => "metadata",
             ChunkType::System => "the pool's own records",
         };
+        let name = &self.pool.name;
+        let inside: u64 = self.pool.chunks().map(|c| c.length.saturating_sub(c.used())).sum();
+        // Not told where it would not help.
+        let pack = match inside >= why.missing {
+            true => format!(
+                "; chunks have {} MiB free inside, of which braid balance start -m all {name} and then -d all may give back some",
+                inside / MIB
+            ),
+            false => String::new(),
+        };
         refused(format!(
-            "pool {:?} does not fit {when}: {} MiB of {kind} ({}) find no place, with {} MiB free on the devices that \
-             remain; add a device, free some space, or choose another profile",
-            self.pool.name,
+            "pool {name:?} does not fit {when}: {} MiB of {kind} ({}) find no place, with {} MiB free on the devices that \
+             remain; add a device, free some space, or choose another profile{pack}",
             why.missing.div_ceil(MIB),
             why.profile.name(),
             why.free / MIB,

@@ -30,14 +30,15 @@ pub(super) fn new_pool(request: &CreatePool, claimed: &[Claimed]) -> Result<(New
     let data = profile("data", &request.data, usual_data)?;
     // Parity without metadata that survives as much would be for nothing.
     let otherwise = if data.carries(ChunkType::Metadata) { usual_metadata } else { data.system() };
-    let metadata = profile("metadata", &request.metadata, otherwise)?;
+    let mut metadata = profile("metadata", &request.metadata, otherwise)?;
     if !metadata.carries(ChunkType::Metadata) {
+        let copies = metadata.system();
         notes.push(format!(
-            "profile {}: metadata is placed, volumes cannot be made, as the journal of rows needs metadata that is \
-             mirrored; use -m {}",
+            "metadata on {} is kept on {}: it survives as much, and the journal of rows, which stands there, needs copies",
             metadata.name(),
-            metadata.system().name()
+            copies.name()
         ));
+        metadata = copies;
     }
     let survives = |p: Profile| p.facts().tolerated_failures;
     if data.facts().parity > 0 && survives(metadata) < survives(data) {
