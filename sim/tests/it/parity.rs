@@ -383,7 +383,7 @@ fn what_a_checksum_calls_right_stays_although_both_parities_say_otherwise() {
 
 /// So many units of the first metadata chunk are left: the stripe journal goes on in the next one, on other members.
 fn fill_metadata(world: &mut World, left: u32) {
-    let v = world.volume("m", 64 * MIB, VolumeClass::Metadata);
+    let v = world.volume("m", 512 * MIB, VolumeClass::Metadata);
     let free = |world: &World| {
         world.engine().pool().chunks().find(|c| c.kind == ChunkType::Metadata).map_or(u32::MAX, |c| c.free_units())
     };
