@@ -97,9 +97,9 @@ impl Pool {
     pub fn devices(&self) -> impl Iterator<Item = &Device> {
         self.devices.iter().flatten()
     }
-    /// Regions that may be marked at a time.
+    /// Regions that may be marked at a time; ids that members had before count as well.
     pub fn dirty_regions(&self) -> usize {
-        self.properties.dirty_regions_of(self.device_ids_end())
+        self.properties.dirty_regions_of(self.device_ids_end().saturating_sub(1))
     }
     /// Chunks in id order.
     pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {

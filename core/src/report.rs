@@ -70,6 +70,8 @@ pub struct JobReport {
 /// What a member missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StaleReport {
+    /// Some of what it has may be old, or a checkpoint has not said yet that none is: nobody can count on it.
+    pub is_behind: bool,
     /// Regions of 4 MiB that it is behind in.
     pub regions: u64,
     /// Units of 64 KiB that were mended for members that were behind, all of them, since the pool was opened.

@@ -507,7 +507,9 @@ impl Engine {
     }
 
     pub(super) fn stale_report(&self, device: DeviceId) -> StaleReport {
-        StaleReport { regions: self.regions_left(device), units_done: self.stale.mended }
+        let lacks_records = self.pool.device(device).is_some_and(|d| d.is_behind);
+        let is_behind = lacks_records || self.pool.stale.contains_key(&device);
+        StaleReport { is_behind, regions: self.regions_left(device), units_done: self.stale.mended }
     }
 
     /// Regions that a member was behind in when it was furthest behind.

@@ -52,7 +52,7 @@ pub(crate) fn leaves_in(pool: &Pool, pages: u64) -> u64 {
 
 /// Bytes of pages for one leaf, wherever they are.
 const LEAF_COST: u64 = pages::PAYLOAD as u64 + 32 + 2 * STALE_COST;
-/// Bytes of the root for one region that is marked, if it is alone in its word.
+/// Bytes of the root for one region that is marked, if it is alone in its word; or for a word.
 const INTENT_COST: u64 = 17;
 /// Bytes of the root for 64 regions that a member missed. Two members that are behind everywhere are reckoned with, and
 /// what more there is counts as it is.
@@ -61,25 +61,32 @@ const STALE_COST: u64 = 19;
 const SLACK: u64 = 8;
 
 fn fixed_pages(pool: &Pool) -> u64 {
-    fixed_bytes(pool).div_ceil(pages::PAYLOAD as u64) + SLACK
+    // There may be more than the limit says: those that an opening found, or that were there when it was lowered.
+    let limit = (pool.dirty_regions() as u64).min(pool.totals().content / UNIT);
+    fixed_bytes(pool, marks(pool).max(limit)).div_ceil(pages::PAYLOAD as u64) + SLACK
+}
+
+/// Words of 64 regions, some of which are marked.
+fn marks(pool: &Pool) -> u64 {
+    pool.intent.words().count() as u64
 }
 
 /// Pages that an image of this pool needs now, at most.
 pub(crate) fn pages_needed(pool: &Pool) -> u64 {
     let dirty: u64 = pool.volumes().map(|v| v.map.dirty_tables()).sum();
     let leaves: u64 = pool.volumes().map(|v| v.map.leaves()).sum();
-    let root = (leaves * 25 + fixed_bytes(pool)).div_ceil(pages::PAYLOAD as u64);
+    let root = (leaves * 25 + fixed_bytes(pool, marks(pool))).div_ceil(pages::PAYLOAD as u64);
     dirty + root + root.div_ceil(pages::RUNS_PER_PAGE as u64)
 }
 
-fn fixed_bytes(pool: &Pool) -> u64 {
+fn fixed_bytes(pool: &Pool, marks: u64) -> u64 {
     let totals = pool.totals();
     32 * totals.chunks
         + 12 * totals.columns
         + pool.device_ids_end() as u64 * 1200
         + pool.volumes().count() as u64 * 100
         + STALE_COST * pool.stale.values().map(|regions| regions.words().count() as u64).sum::<u64>()
-        + INTENT_COST * (pool.dirty_regions() as u64).min(totals.content / UNIT)
+        + INTENT_COST * marks
         + 4096
 }
 

@@ -14,7 +14,9 @@ impl Daemon {
         let pool = self.pools.get(&request.pool)?;
         let volume = request.volume.as_ref().map(|name| pool.volume(name)).transpose()?.map(|(id, _)| id);
         let taken = pool.ask(|pump| pump.take_tape(volume, request.end))?;
-        let names: BTreeMap<VolumeId, String> = pool.report()?.volumes.into_iter().map(|v| (v.id, v.name)).collect();
+        // The report is made by who serves the clients that are traced.
+        let volumes = if taken.noted.is_empty() { Vec::new() } else { pool.report()?.volumes };
+        let names: BTreeMap<VolumeId, String> = volumes.into_iter().map(|v| (v.id, v.name)).collect();
         let traced = |noted: &Noted| traced(noted, &names);
         Ok(TracePart { requests: taken.noted.iter().map(traced).collect(), lost: taken.lost })
     }

@@ -64,7 +64,7 @@ fn gone(report: &PoolReport) -> BTreeSet<DeviceId> {
 
 /// Who is there and may lack something that was written: of what it has nobody can be sure from outside.
 fn behind(report: &PoolReport) -> BTreeSet<DeviceId> {
-    members(report).filter(|d| d.state.is_used() && d.stale.regions > 0).map(|d| d.id).collect()
+    members(report).filter(|d| d.state.is_used() && d.stale.is_behind).map(|d| d.id).collect()
 }
 
 /// Device failures that a chunk is sure to survive from now on; `None` when some of it cannot be reached already.
@@ -301,7 +301,8 @@ fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus 
         DeviceState::Removing => Some("its content moves off".into()),
         DeviceState::Online => facts.filter(|f| !f.notes.is_empty()).map(|f| f.notes.join("; ")),
     };
-    let missed = d.rebuilt.filter(|_| d.stale.regions > 0);
+    let is_caught_up = d.stale.is_behind && matches!(d.state, DeviceState::Online | DeviceState::Rebuilding);
+    let missed = is_caught_up.then(|| d.rebuilt.unwrap_or_default());
     let tiers = [("data", d.tiers.data), ("metadata", d.tiers.metadata), ("system", d.tiers.metadata)];
     DeviceStatus {
         pool: report.name.clone(),
@@ -490,6 +491,11 @@ mod tests {
             assert_eq!(got, (word, left, degraded), "{profile:?} {states:?}");
             assert_eq!(status.problems.is_empty(), word == "ONLINE", "{:?}", status.problems);
         }
+        // One that has everything but for a checkpoint that says so, or lacks records only, is not counted on.
+        let mut behind = report(Profile::Raid6, all, vec![chunk(1, ChunkType::Data, Profile::Raid6, &[1, 2, 3, 4])]);
+        behind.devices[1].stale.is_behind = true;
+        let told = status(&behind, &about());
+        assert_eq!((told.state.name(), told.survivable_failures, told.degraded_chunks), ("DEGRADED", 1, 0));
         let empty = status(&report(Profile::Raid0, all, vec![]), &about());
         assert_eq!(empty.survivable_failures, 0, "an empty pool promises what a full one keeps");
     }

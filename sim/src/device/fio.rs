@@ -112,7 +112,9 @@ fn from_job(job: &Value, global: &Value) -> Result<Measured, String> {
     if mean <= 0.0 || per_second < 1.0 {
         return left_out("it has no latencies, or did nothing".into());
     }
-    if let Some((key, value)) = SLOWS.iter().find_map(|key| option(key).map(|value| (key, value))) {
+    let slows = |value: &str| value.contains(|c: char| ('1'..='9').contains(&c));
+    if let Some((key, value)) = SLOWS.iter().find_map(|key| option(key).filter(|v| slows(v)).map(|value| (key, value)))
+    {
         return left_out(format!("{key}={value} slows it down, and the device may do more"));
     }
     if let Some(why) = absurd(&load, per_second, mean) {

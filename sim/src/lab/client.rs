@@ -220,7 +220,7 @@ impl Client {
 
     /// That moment, or the one when its time is over: what it does nothing in counts as well.
     fn in_time(&self, job: &Job, at: u64) -> u64 {
-        job.runtime_ns.map_or(at, |ns| at.min(self.began + job.ramp_ns + ns))
+        job.runtime_ns.map_or(at, |ns| at.min(self.began.saturating_add(job.ramp_ns).saturating_add(ns)))
     }
 
     /// It does nothing any more.

@@ -400,7 +400,8 @@ impl<'a> Run<'a> {
         for client in self.clients.iter().filter(|client| !client.is_finished()) {
             let (job, outcome) = (&self.jobs[client.job], &mut self.outcomes[client.job]);
             outcome.stop = stop;
-            outcome.runtime_ns = outcome.runtime_ns.max(cut.saturating_sub(outcome.began_ns + job.ramp_ns));
+            outcome.runtime_ns =
+                outcome.runtime_ns.max(cut.saturating_sub(outcome.began_ns.saturating_add(job.ramp_ns)));
         }
     }
 

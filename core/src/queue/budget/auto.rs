@@ -272,7 +272,7 @@ impl Auto {
     }
 
     fn is_enough(&self) -> bool {
-        let Sample { rate, commands, peak, .. } = self.sample;
+        let Sample { rate, commands, peak, runs, .. } = self.sample;
         let enough = COMMANDS_MIN + TURNS * peak.min(self.limit);
         if commands >= enough && rate.ns >= BUSY_NS_MIN {
             return true;
@@ -281,7 +281,7 @@ impl Auto {
         commands >= enough / 4
             && rate.ns >= BUSY_NS_MIN
             && match self.phase {
-                Phase::Down { base, .. } => !rate.at_least(base, -1, 4) || rate.at_least(base, 1, 2),
+                Phase::Down { base, .. } => !rate.at_least(base, -1, 4) || runs && rate.at_least(base, 1, 2),
                 Phase::Up { base, .. } => !rate.at_least(base, -1, 4),
                 Phase::Base | Phase::Rest { .. } => false,
             }

@@ -113,6 +113,7 @@ fn classes_in_a_profile_decide_where_chunks_go() {
     wrong.data = spec("hdd");
     assert_eq!(world.create(wrong).unwrap_err().code, "class.no_device");
     let notes = world.create(create).unwrap().notes;
-    let place = |kind: &str| notes.iter().find(|n| n.starts_with(kind)).unwrap().clone();
-    assert!(place("data:").ends_with("device 1 2") && place("metadata:").ends_with("device 3 4"), "{notes:?}");
+    let place = |kind: &str| notes.iter().find(|n| n.starts_with(&format!("{kind}: the first chunk"))).unwrap().clone();
+    assert!(place("data").ends_with("device 1 2") && place("metadata").ends_with("device 3 4"), "{notes:?}");
+    assert!(notes.contains(&"data: first device 1 2 (tier 0), then 3 4 (tier 1)".into()), "{notes:?}");
 }
