@@ -130,7 +130,8 @@ impl Chunk {
         u64::from(self.free) == self.length / UNIT
     }
 
-    fn is_taken(&self, unit: u32) -> bool {
+    /// A unit is in use, or is no unit of this chunk.
+    pub(crate) fn is_taken(&self, unit: u32) -> bool {
         self.taken.get(unit as usize / 64).is_none_or(|word| word >> (unit % 64) & 1 == 1)
     }
 

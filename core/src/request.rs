@@ -280,6 +280,17 @@ pub enum PageWork {
         /// How many blocks.
         count: u16,
     },
+    /// Take the sums of these blocks out: they have none.
+    Clear {
+        /// Of what kind sums are.
+        kind: Checksum,
+        /// The page.
+        page: BufId,
+        /// Place of the first block's sum.
+        first: u16,
+        /// How many blocks.
+        count: u16,
+    },
     /// The page is about to be written.
     Seal {
         /// The page.

@@ -82,6 +82,9 @@ impl Pages {
                 let sum = of_block(kind, &[0; 8]);
                 (first..first + count).for_each(|slot| sums::set(self.page(page), kind, slot.into(), sum));
             }
+            PageWork::Clear { kind, page, first, count } => {
+                (first..first + count).for_each(|slot| sums::set(self.page(page), kind, slot.into(), 0));
+            }
             PageWork::Seal { page, name } => sums::seal(self.page(page), &name, crc32c),
             PageWork::Verify { tag, kind, data, page, first } => {
                 let bad = self.wrong(&Expected { kind, data, page, first }, memory(data));
@@ -107,6 +110,10 @@ pub(crate) fn work_bare(work: PageWork) -> Option<Input> {
         PageWork::Verify { tag, .. } | PageWork::Unsummed { tag, .. } | PageWork::Check { tag, .. } => {
             Some(Input::Verified { tag, bad: 0 })
         }
-        PageWork::New(_) | PageWork::Sum { .. } | PageWork::SumZeros { .. } | PageWork::Seal { .. } => None,
+        PageWork::New(_)
+        | PageWork::Sum { .. }
+        | PageWork::SumZeros { .. }
+        | PageWork::Clear { .. }
+        | PageWork::Seal { .. } => None,
     }
 }

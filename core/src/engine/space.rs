@@ -115,6 +115,7 @@ impl Engine {
         let Some(v) = self.pool.volume_mut(volume) else { return false };
         v.map.set(unit, Entry::new(chunk, place, 0));
         v.mapped_units[kind as usize] += 1;
+        self.place_taken(volume, chunk, place);
         true
     }
 
@@ -402,6 +403,7 @@ impl Engine {
 
     /// A unit that nobody can see may be taken again.
     pub(super) fn give_back(&mut self, chunk: ChunkId, unit: u32) {
+        self.sums.place_given_back(chunk, unit);
         let chunk = self.pool.chunk_mut(chunk).expect("a chunk in use exists");
         // A full chunk leaves the list only when somebody looks for room in it; one that is emptied stays.
         let open = &mut self.space.open[chunk.kind as usize];

@@ -23,6 +23,7 @@ impl Pump {
                 }
             }
             PageWork::SumZeros { kind, page, first, count } => fill(buffers, kind, page, first, count, of_zeros(kind)),
+            PageWork::Clear { kind, page, first, count } => fill(buffers, kind, page, first, count, 0),
             PageWork::Seal { page, name } => sums::seal(page_mut(buffers, page), &name, crc32c),
             PageWork::Verify { tag, kind, data, page, first } => {
                 let expected = Expected { kind, data, page, first };

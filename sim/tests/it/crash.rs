@@ -32,6 +32,17 @@ fn every_cut_of_rows_is_crossed_with_every_loss() {
     }
 }
 
+/// Sums of what was in a place before a crash said that a strip was wrong, which somebody else's was to be made of.
+#[test]
+fn points_that_found_something() {
+    for (name, seed, point) in
+        [("discard/raid6", 3000, "122:21/78:51/59:3-2-4"), ("discard/raid5", 3003, "119:29/79:10197351-3/17:3")]
+    {
+        let point = point.parse().expect("a point");
+        assert_eq!(crash::again(name, seed, &point, Rules::default()), Ok(()), "{name} {seed}");
+    }
+}
+
 #[test]
 fn every_wrong_build_is_found_and_its_point_fails_again_alone() {
     for mistake in Mistake::all() {

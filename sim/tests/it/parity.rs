@@ -290,6 +290,44 @@ fn content_goes_to_and_from_parity_and_members_leave_under_load() {
     }
 }
 
+/// A row had content, with checksums, and then nothing: the next write makes it live again, with zeros for the rest. What
+/// checksums say of the content before does not keep anybody from what is made with the zeros after a crash, whoever is lost
+/// with it.
+#[test]
+fn checksums_of_what_a_row_held_before_say_nothing_of_its_zeros() {
+    // Units of one row of three, in two regions.
+    let (old, first, second) = (126 * 64 * KIB, 127 * 64 * KIB + 12 * KIB, 128 * 64 * KIB + 28 * KIB);
+    let three = |profile: Profile| 3 + profile.facts().parity;
+    let losses =
+        |profile| (1..=three(profile) as u32).flat_map(move |a| (a..=three(profile) as u32).map(move |b| [a, b]));
+    for (profile, lost) in PARITY.into_iter().flat_map(|profile| losses(profile).map(move |lost| (profile, lost))) {
+        // Somebody else is in the row already, whose region is clean; or nobody is.
+        for (is_alone, checksum) in [(false, "crc32c"), (true, "xxh3")] {
+            if profile == Profile::Raid5 && lost[0] != lost[1] {
+                continue;
+            }
+            let (mut world, v) = pool(17, three(profile), profile, checksum);
+            world.run(v, WRITE, old, 3 * 64 * KIB).unwrap();
+            world.run(v, Op::Flush, 0, 0).unwrap();
+            world.run_until_quiet();
+            world.run(v, Op::Discard, old, 3 * 64 * KIB).unwrap();
+            world.run(v, Op::Flush, 0, 0).unwrap();
+            world.run_until_quiet();
+            if !is_alone {
+                world.run(v, WRITE, first, 4 * KIB).unwrap();
+                world.run_until_quiet();
+            }
+            world.run(v, Op::Write { fua: true }, second, 4 * KIB).unwrap();
+            world.crash(Crash::Power);
+            world.faults.0.extend(lost.map(|device| Fault { device, trouble: Trouble::Absent { since: 0 } }));
+            world.open().unwrap();
+            let read = world.run(v, Op::Read, second, 4 * KIB);
+            assert_eq!(read, Ok(()), "{profile:?}, {checksum}, without {lost:?}, alone {is_alone}");
+            world.verify();
+        }
+    }
+}
+
 /// Bits of the data of one member go bad: reads give what was written, and put it right.
 #[test]
 fn what_rots_on_one_member_is_made_from_the_others() {

@@ -145,6 +145,13 @@ impl Engine {
         }
         let mend = &self.mends[id];
         let (volume, unit) = mend.target.home().expect("only units of volumes have sums");
+        if self.known(mend) == Known::Dirty && mend.place.is_some_and(|(chunk, _)| self.has_rows(chunk)) {
+            // What a client wrote there once may have come in place, and its sums not.
+            for (first, count) in runs(!self.entry(volume, unit).written()) {
+                let first = self.mends[id].sums.base + first as u16;
+                self.put_sums(Put::Nothing(count as u16), slot, first);
+            }
+        }
         self.count_wrong_copies(id);
         self.note_lost(volume, unit, good, lost);
         self.note_sums_changed(volume, unit);

@@ -107,6 +107,7 @@ impl Engine {
         let is_return = self.pool.job.as_ref().is_some_and(|job| job.task == Task::Return);
         let Some(to) = self.find_good_place(volume, at, kind, is_return) else { return Begun::NoRoom };
         self.moving.starved = None;
+        self.place_taken(volume, to.0, to.1);
         self.start_move(volume, at, (chunk, unit), Target::Unit(to.0, to.1));
         Begun::Moves
     }

@@ -217,14 +217,18 @@ impl Engine {
     }
 
     /// By data member, lanes that nothing may be made of although nothing else is left. What is made of the wrong strip is as
-    /// wrong as that one. Mostly its own checksum tells: not of a unit in doubt, which may be new where its checksum is old.
+    /// wrong as that one. Mostly its own checksum tells: not of a unit in doubt, which may be new where its checksum is old. The
+    /// same goes for the strip it would be made of, and that may be nobody's.
     fn wrong_lanes(&self, id: u32) -> Vec<Lanes> {
         let work = &self.rows.works[id];
         let mut wrong = alloc::vec![0; work.data];
         if work.members.iter().all(|m| m.doubtful == 0) {
             return wrong;
         }
-        let is_in_doubt = |member| self.doubts_place(work.row.0, work.row.1 * work.data as u32 + member as u32);
+        let (chunk, place) = (work.row.0, |member| work.row.1 * work.data as u32 + member as u32);
+        let is_in_doubt = |member| self.doubts_place(chunk, place(member));
+        let is_in_use = |place| self.pool.chunk(chunk).is_some_and(|c| c.is_taken(place));
+        let is_known = |place| is_in_use(place) && !self.sums.begins(chunk, place);
         let is_made = |member| match &work.what {
             What::Reconstruction(ask) => usize::from(ask.member) == member,
             What::Rebuild | What::Copy => !work.members[member].is_good || work.members[member].bad != 0,
@@ -233,7 +237,8 @@ impl Engine {
         if (0..work.data).any(|member| is_made(member) && is_in_doubt(member)) {
             for (member, wrong) in wrong.iter_mut().enumerate() {
                 let doubtful = work.members[member].doubtful;
-                *wrong = if doubtful != 0 && !is_in_doubt(member) { doubtful } else { 0 };
+                let is_wrong = doubtful != 0 && is_known(place(member)) && !is_in_doubt(member);
+                *wrong = if is_wrong { doubtful } else { 0 };
             }
         }
         wrong

@@ -103,6 +103,11 @@ impl Sums {
         (page.state == State::Ready && page.ready_after != self.drains).then_some(slot)
     }
 
+    /// Which page it is.
+    pub(super) fn page(&self, slot: u32) -> (ChunkId, u32) {
+        (self.pages[slot].chunk, self.pages[slot].index)
+    }
+
     fn slot(&self, chunk: ChunkId, index: u32) -> Option<u32> {
         self.places.get(chunk.index())?.get(index as usize)?.checked_sub(1)
     }

@@ -17,6 +17,10 @@
 //! marks what it finds such records of. It is cleaned when the sums of what was written there are at home. So a page may go
 //! home when it likes, and a page that was torn on the way is as good as the old one or the new one.
 //!
+//! In a row that is live this holds of blocks that nobody wrote as well, since others are made with them: a place begins with
+//! the sums of zeros, if its row is about to become live, or with none, and a mend after a crash leaves none of what is not
+//! written. Of a free place nothing is promised.
+//!
 //! | file | what |
 //! |---|---|
 //! | `mod.rs` | which page; who waits for one |
@@ -36,7 +40,7 @@ mod update;
 mod verify;
 mod write_back;
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use self::cache::Page;
@@ -73,6 +77,8 @@ const PAGES_MIN: u64 = 16;
 pub(super) enum Need {
     /// Blocks of a read are to be compared.
     Verify { check: u32, data: BufRange, first: u16 },
+    /// A place is to begin with sums of nobody's.
+    Begin { first: u16 },
     /// Blocks of a request were written.
     Put { request: u32, what: Put, first: u16 },
     /// A unit is being mended.
@@ -89,13 +95,15 @@ pub(super) enum Need {
     MovedPage { id: u32, block: u64 },
 }
 
-/// What a request wrote, as far as sums go.
+/// What stands somewhere, as far as sums go.
 #[derive(Clone, Copy)]
 pub(super) enum Put {
     /// These blocks.
     Data(BufRange),
     /// So many blocks of zeros.
     Zeros(u16),
+    /// So many blocks of which nothing is known.
+    Nothing(u16),
 }
 
 /// See the module.
@@ -126,6 +134,8 @@ pub(super) struct Sums {
     drains: u64,
     /// Reads that are being compared.
     checks: Slab<Check>,
+    /// Places in rows that were taken and have got no sums yet, and what those of their blocks are to be at first.
+    beginnings: BTreeMap<(ChunkId, u32), fn(u16) -> Put>,
     /// Blocks that no copy holds any more: volume and block.
     lost: BTreeSet<(VolumeId, u64)>,
 }
@@ -147,6 +157,16 @@ impl Sums {
 
     pub(super) fn kind(&self) -> Checksum {
         self.kind
+    }
+
+    /// What the sums of a place say is not of what is there.
+    pub(super) fn begins(&self, chunk: ChunkId, place: u32) -> bool {
+        self.beginnings.contains_key(&(chunk, place))
+    }
+
+    /// Nobody has the place any more.
+    pub(super) fn place_given_back(&mut self, chunk: ChunkId, place: u32) {
+        self.beginnings.remove(&(chunk, place));
     }
 
     pub(super) fn is_on(&self) -> bool {
@@ -212,6 +232,7 @@ impl Engine {
                 self.put_sums(what, slot, first);
                 self.count_down(request);
             }
+            Need::Begin { first } => self.begin_sums(slot, first),
             Need::Mend(id) => self.mend_page_ready(id, slot),
             Need::Scrub(part) => self.scrub_page_ready(part, slot),
             Need::Loaded(piece) => self.scrub_asks(piece, 0),
@@ -230,6 +251,7 @@ impl Engine {
                 self.count_down(request);
             }
             Need::Mend(id) => self.mend_page_refused(id),
+            Need::Begin { .. } => {}
             // Nothing is known of it, now.
             Need::Scrub(Part { piece, .. }) | Need::Loaded(piece) => self.scrub_asks(piece, 0),
             Need::Row { work, member, .. } => self.row_page_refused(work, member),

@@ -4,7 +4,7 @@ use super::{Engine, Need, Put, locate};
 use crate::engine::data::{edges, envelope, interior};
 use crate::engine::{Active, Phase};
 use crate::request::{Op, Output, PageWork};
-use crate::units::{BLOCK, BufRange, UNIT, VolumeId, round_down};
+use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufRange, ChunkId, UNIT, VolumeId, round_down};
 
 impl Engine {
     /// The pages of a range that is being written are loaded meanwhile.
@@ -74,11 +74,38 @@ impl Engine {
 
     /// The page is in memory.
     pub(in crate::engine) fn put_sums(&mut self, what: Put, slot: u32, first: u16) {
+        self.begin_sums(slot, first);
         let (kind, page) = (self.sums.kind, super::cache::memory(slot, 0));
         self.outputs.push_back(Output::Page(match what {
             Put::Data(data) => PageWork::Sum { kind, data, page, first },
             Put::Zeros(count) => PageWork::SumZeros { kind, page, first, count },
+            Put::Nothing(count) => PageWork::Clear { kind, page, first, count },
         }));
         self.dirty_page(slot);
+    }
+
+    /// A unit of a volume gets this place. In a row its sums are those of what was there before, or of what a crash left.
+    pub(in crate::engine) fn place_taken(&mut self, volume: VolumeId, chunk: ChunkId, place: u32) {
+        let Some(c) = self.pool.chunk(chunk).filter(|_| self.sums.is_on()) else { return };
+        let Some((row, _)) = c.row_of(place) else { return };
+        self.sums.beginnings.insert((chunk, place), if c.is_live(row) { Put::Nothing } else { Put::Zeros });
+        if !self.is_summed(volume) {
+            // Nobody is going to put any in.
+            let (index, first) = locate(self.sums.kind, u64::from(place) * UNIT);
+            self.with_page(chunk, index, Need::Begin { first });
+        }
+    }
+
+    /// The first sums that are put into a place begin with all of it.
+    pub(super) fn begin_sums(&mut self, slot: u32, first: u16) {
+        if self.sums.beginnings.is_empty() {
+            return;
+        }
+        let units = first / BLOCKS_PER_UNIT as u16;
+        let (chunk, index) = self.sums.page(slot);
+        let place = index * self.sums.kind.units_per_page() + u32::from(units);
+        if let Some(with) = self.sums.beginnings.remove(&(chunk, place)) {
+            self.put_sums(with(BLOCKS_PER_UNIT as u16), slot, units * BLOCKS_PER_UNIT as u16);
+        }
     }
 }
