@@ -19,6 +19,7 @@ use crate::chunk::Chunk;
 use crate::device::{Device, RESERVED, Used};
 use crate::job::Job;
 use crate::meta::record::Record;
+use crate::meta::superblock::WITHOUT_MAX;
 use crate::profile::Profile;
 use crate::properties::Properties;
 use crate::regions::{ROWS, Region, Regions, of_rows};
@@ -145,6 +146,12 @@ impl Pool {
     /// Whether what is written to a volume gets checksums, and what is read is compared.
     pub(crate) fn is_summed(&self, volume: VolumeId) -> bool {
         self.properties.checksum.is_on() && self.volume(volume).is_some_and(|v| v.checksum && !v.is_internal())
+    }
+
+    /// Members that are away or given up, as superblocks name them.
+    pub(crate) fn away(&self) -> Vec<DeviceId> {
+        let is_away = |d: &&Device| !d.state.is_used();
+        self.devices().filter(is_away).map(|d| d.id).take(WITHOUT_MAX).collect()
     }
 
     /// Whether a member can be read and written.

@@ -207,10 +207,23 @@ impl Engine {
 
     fn begin(opened: Opened, now: Instant, boot: Uuid, opening: Uuid, slip: Option<Slip>) -> Engine {
         let Opened {
-            pool, mut superblock, pages, root, next_lsn, next_seq, orphans, unflushed, damaged, replay, ..
+            pool,
+            mut superblock,
+            mut behind,
+            log_is_uneven,
+            pages,
+            root,
+            next_lsn,
+            next_seq,
+            orphans,
+            unflushed,
+            damaged,
+            replay,
+            ..
         } = opened;
         superblock.note_opening(opening);
-        let behind: Vec<DeviceId> = pool.devices().filter(|d| d.state.is_used() && d.is_behind).map(|d| d.id).collect();
+        superblock.without = pool.away();
+        behind.retain(|&id, _| pool.is_online(id));
         let is_claimed = !behind.is_empty() || pool.devices().any(|d| d.state == DeviceState::Missing);
         superblock.generation += u64::from(is_claimed);
         let claim = is_claimed.then(|| commit::Claim { superblock: superblock.clone(), behind });
@@ -274,7 +287,7 @@ impl Engine {
         engine.adopt_ring();
         engine.adopt_unflushed(unflushed);
         engine.tell_damaged(&damaged);
-        if !engine.replay(replay) {
+        if !engine.replay(replay, is_claimed || log_is_uneven) {
             engine.start_checkpoint();
         }
         engine

@@ -156,6 +156,7 @@ pub fn plan(new: &NewPool) -> Result<Plan, ControlError> {
             epoch: 0,
             boot: Uuid::default(),
             openings: vec![],
+            without: vec![],
             clean: true,
             log_blocks: log_blocks as u32,
             log_seq: 0,

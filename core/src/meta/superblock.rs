@@ -30,6 +30,10 @@ pub const ROOT_RUNS_MAX: usize = 128;
 pub const LOG_BLOCKS_MAX: u32 = 2048;
 /// Openings that a superblock remembers.
 pub const OPENINGS_MAX: usize = 16;
+/// Most members that a superblock names as away; of more, those with the lowest ids.
+pub(crate) const WITHOUT_MAX: usize = 1024;
+/// Generations that a member is ahead of the others, at most, when a power cut came between its superblock and theirs.
+const AHEAD_MAX: u64 = 2;
 
 /// One superblock.
 #[derive(Clone, Debug)]
@@ -53,6 +57,8 @@ pub struct Superblock {
     /// The latest openings of the pool that this member took part in, newest first: random, so that two halves of a
     /// mirror that were opened each without the other don't take one another for themselves.
     pub openings: Vec<Uuid>,
+    /// Members that were away or given up when it was written.
+    pub without: Vec<DeviceId>,
     /// Nothing was under way when it was written. For people only: the log is read all the same, since this
     /// superblock stays the newest while the pool goes on.
     pub clean: bool,
@@ -108,6 +114,15 @@ impl Superblock {
         other.openings.first().is_none_or(|opening| self.openings.contains(opening))
     }
 
+    /// Whether the pool went on without the member that says `other`, after a power cut that only that one has the last
+    /// superblock of. What it names may have been written over. If each went on without the other it is another matter.
+    pub(crate) fn went_on_without(&self, other: &Superblock) -> bool {
+        self.without.contains(&other.device)
+            && !other.without.contains(&self.device)
+            && !self.openings.first().is_some_and(|opening| other.openings.contains(opening))
+            && other.generation <= self.generation + AHEAD_MAX
+    }
+
     /// The slot this generation goes to.
     pub fn slot(&self) -> u64 {
         SLOTS[(self.generation % 2) as usize]
@@ -130,6 +145,12 @@ impl Superblock {
         w.u16(self.system.len() as u16);
         for chunk in &self.system {
             record::encode_chunk(&mut w, chunk);
+        }
+        if !self.without.is_empty() {
+            w.u16(self.without.len() as u16);
+            for device in &self.without {
+                w.u16(device.0 as u16);
+            }
         }
         let body = w.bytes;
         assert!(body.len() + HEADER <= SUPERBLOCK_SIZE as usize, "superblock of {} bytes", body.len());
@@ -178,6 +199,7 @@ impl Superblock {
             epoch: r.u32()?,
             boot: r.uuid()?,
             openings: openings(&mut r)?,
+            without: vec![],
             clean: r.u8()? != 0,
             log_blocks: r.u32()?,
             log_seq: r.u64()?,
@@ -201,6 +223,15 @@ impl Superblock {
         }
         for _ in 0..chunks {
             sb.system.push(record::decode_chunk(&mut r)?);
+        }
+        if !r.is_empty() {
+            let count = usize::from(r.u16()?);
+            if count > WITHOUT_MAX {
+                return Err(Malformed);
+            }
+            for _ in 0..count {
+                sb.without.push(DeviceId(r.u16()?.into()));
+            }
         }
         let sane = crate::names::check_pool(&sb.name).is_ok()
             && sb.device.0 != 0
@@ -243,5 +274,70 @@ pub fn newer(a: Result<Superblock, SlotError>, b: Result<Superblock, SlotError>)
         (Ok(a), Ok(b)) => Ok(if a.generation >= b.generation { a } else { b }),
         (Ok(one), Err(_)) | (Err(_), Ok(one)) => Ok(one),
         (Err(SlotError::Foreign), Err(other)) | (Err(other), Err(_)) => Err(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Profile;
+    use crate::units::{ChunkId, MIB};
+    use crate::{ChunkType, chunk::Column};
+
+    const fn opening(n: u8) -> Uuid {
+        Uuid([n; 16])
+    }
+
+    /// Of this member and generation, that took part in these openings, the last one without those members.
+    fn superblock(device: u32, generation: u64, openings: &[u8], without: &[u32]) -> Superblock {
+        let columns = Vec::from([Column { device: DeviceId(device), offset: MIB }]);
+        let system = Chunk::new(ChunkId(1), ChunkType::System, Profile::Single, 2 * MIB, 2 * MIB, columns, false);
+        Superblock {
+            pool: Uuid([1; 16]),
+            name: "tank".into(),
+            device: DeviceId(device),
+            device_uuid: Uuid([device as u8; 16]),
+            device_size: 64 * MIB,
+            generation,
+            epoch: 1,
+            boot: Uuid::default(),
+            openings: openings.iter().map(|&n| opening(n)).collect(),
+            without: without.iter().map(|&id| DeviceId(id)).collect(),
+            clean: false,
+            log_blocks: 8,
+            log_seq: 0,
+            first_lsn: 0,
+            root_len: 0,
+            root_crc: 0,
+            root_is_listed: false,
+            root: Vec::new(),
+            system: Vec::from([system]),
+        }
+    }
+
+    #[test]
+    fn who_was_away_is_read_as_it_was_written() {
+        for without in [&[][..], &[2], &[2, 7, 65_535]] {
+            let sb = superblock(1, 4, &[3, 2], without);
+            let read = Superblock::decode(&sb.encode()).expect("it was just written");
+            assert_eq!((read.without, read.openings), (sb.without, sb.openings));
+        }
+        let many: Vec<u32> = (2..WITHOUT_MAX as u32 + 3).collect();
+        assert!(matches!(Superblock::decode(&superblock(1, 4, &[], &many).encode()), Err(SlotError::Damaged(_))));
+    }
+
+    #[test]
+    fn a_pool_went_on_without_who_is_ahead_by_a_checkpoint_that_was_cut() {
+        for (why, other, is_left) in [
+            ("it has the superblock that was cut", superblock(2, 7, &[2, 1], &[]), true),
+            ("only it was claimed then", superblock(2, 7, &[4, 1], &[]), true),
+            ("it is as old", superblock(2, 6, &[2, 1], &[]), true),
+            ("it went on for longer", superblock(2, 9, &[2, 1], &[]), false),
+            ("it went on without this one, too", superblock(2, 7, &[2, 1], &[1]), false),
+            ("it was there when this was written, or later", superblock(2, 7, &[4, 3, 2], &[]), false),
+            ("it was not away", superblock(5, 7, &[2, 1], &[]), false),
+        ] {
+            assert_eq!(superblock(1, 6, &[3, 2, 1], &[2]).went_on_without(&other), is_left, "{why}");
+        }
     }
 }

@@ -32,12 +32,19 @@ fn every_cut_of_rows_is_crossed_with_every_loss() {
     }
 }
 
-/// Sums of what was in a place before a crash said that a strip was wrong, which somebody else's was to be made of.
 #[test]
 fn points_that_found_something() {
-    for (name, seed, point) in
-        [("discard/raid6", 3000, "122:21/78:51/59:3-2-4"), ("discard/raid5", 3003, "119:29/79:10197351-3/17:3")]
-    {
+    for (name, seed, point) in [
+        // Sums of what was in a place before said that a strip was wrong, which somebody else's was to be made of.
+        ("discard/raid6", 3000, "122:21/78:51/59:3-2-4"),
+        ("discard/raid5", 3003, "119:29/79:10197351-3/17:3"),
+        // Member 2 comes back with the superblock of a checkpoint that was cut; the others had written over what it names.
+        ("overwrite/raid5", 3, "115:3/43:11881460-2/15:127"),
+        // A write relied on a mark that only a member had that was lost then, or that only the others had.
+        ("checkpoint/unlike", 10, "61:46/15:1-3"),
+        ("first-writes/raid1c3", 300, "14:32/20:16385299-2-3"),
+        ("checkpoint/raid1c3", 0, "112:21/49:7540058-3/5:12"),
+    ] {
         let point = point.parse().expect("a point");
         assert_eq!(crash::again(name, seed, &point, Rules::default()), Ok(()), "{name} {seed}");
     }

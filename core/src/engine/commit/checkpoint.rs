@@ -8,6 +8,9 @@
 //! |---|---|---|
 //! | the old image, since who names the new one is missing | its pages are written over; then it comes back, is the newest, and names nothing | it is not the newest any more |
 //! | the new image, on some members | pages of the old one are written over; then just those members are lost | the others name the new one as well |
+//!
+//! In the first case the one that is missing may even be ahead by the superblock of the next image, when it had been claimed with
+//! the others and was cut in turn. So superblocks say who was away, and that decides: see [`Superblock::went_on_without`].
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -47,6 +50,7 @@ pub(super) struct Checkpoint {
     pub(super) stale: Vec<Page>,
     /// System chunks that it leaves.
     pub(super) leaves: Option<Departing>,
+    claim: Option<Claim>,
     step: Step,
     /// Pages that are still to be written.
     writes: Vec<(Page, Vec<u8>)>,
@@ -61,7 +65,8 @@ pub(super) struct Checkpoint {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    Claim,
+    /// In so many rounds.
+    Claim(u8),
     Pages,
     Flush,
     Superblocks,
@@ -131,8 +136,8 @@ impl Engine {
         }
         match checkpoint.step {
             _ if checkpoint.failed || self.commit.dead => self.abandon_checkpoint(),
-            Step::Claim if checkpoint.copies.written == 0 => self.abandon_checkpoint(),
-            Step::Claim => self.write_image(),
+            Step::Claim(0) if checkpoint.copies.written == 0 => self.abandon_checkpoint(),
+            Step::Claim(round) => self.claimed(round),
             Step::Pages => {
                 let pending = self.flush_devices(Owner::CheckpointFlush);
                 let flush = self.flush_begins();
@@ -200,6 +205,7 @@ impl Engine {
             system,
             stale,
             leaves: self.commit.leaves.take(),
+            claim: self.commit.claim.take().filter(|_| !self.slips(Slip::OpeningNotClaimed)),
             step: Step::Pages,
             writes,
             flush: 0,
@@ -210,12 +216,39 @@ impl Engine {
         });
         // Before its pages arrive: a published queue decides then.
         self.post_dirty();
-        match self.commit.claim.take().filter(|_| !self.slips(Slip::OpeningNotClaimed)) {
-            Some(Claim { superblock, behind }) => {
-                self.commit.checkpoint.as_mut().expect("just made").step = Step::Claim;
-                self.issue_superblocks(superblock, &behind);
-            }
-            None => self.write_image(),
+        match self.commit.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.claim.is_some()) {
+            true => self.claim(0),
+            false => self.write_image(),
+        }
+    }
+
+    /// First those that have the image that was found, then those that are behind. They stay so by a generation or two, since they
+    /// may lack pages of the image: at first by as many as leave the slot alone that counts until then. The superblock of the
+    /// next image goes to one of their slots; torn there, it must not leave what they had before, so the other one gets the claim too.
+    fn claim(&mut self, round: u8) {
+        let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
+        (checkpoint.step, checkpoint.copies) = (Step::Claim(round), Copies::default());
+        let Some(Claim { superblock, behind }) = checkpoint.claim.clone() else { return };
+        let claimed = superblock.generation;
+        let generation = |id| match (round, behind.get(&id)) {
+            (0, None) => Some(claimed),
+            (1, Some(before)) => Some(claimed - 2 + (claimed - 1 - before) % 2),
+            (2, Some(before)) => Some(claimed - 2 + (claimed - before) % 2),
+            _ => None,
+        };
+        self.issue_superblocks(superblock, generation);
+    }
+
+    /// A round of claims is over.
+    fn claimed(&mut self, round: u8) {
+        let checkpoint = self.commit.checkpoint.as_ref().expect("under way");
+        let has_behind = checkpoint.claim.as_ref().is_some_and(|claim| !claim.behind.is_empty());
+        match has_behind && round < 2 {
+            true => self.claim(round + 1),
+            false => return self.write_image(),
+        }
+        if self.commit.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.copies.pending == 0) {
+            self.claimed(round + 1);
         }
     }
 
@@ -307,17 +340,18 @@ impl Engine {
         let (ring, others): (Vec<&Chunk>, Vec<&Chunk>) = checkpoint.system.iter().partition(|c| c.id == log);
         sb.system = ring.into_iter().chain(others).cloned().collect();
         sb.clean = self.requests.len() == 0;
-        let superblock = sb.clone();
-        self.issue_superblocks(superblock, &[]);
+        sb.without = self.pool.away();
+        let (superblock, generation) = (sb.clone(), sb.generation);
+        self.issue_superblocks(superblock, |_| Some(generation));
     }
 
-    /// To all members; those that are behind stay so by a generation, since they may lack pages of the image.
-    fn issue_superblocks(&mut self, mut sb: Superblock, behind: &[DeviceId]) {
-        let generation = sb.generation;
+    /// To members that are to get one, of this generation.
+    fn issue_superblocks(&mut self, mut sb: Superblock, generation: impl Fn(DeviceId) -> Option<u64>) {
         let members: Vec<_> =
             self.pool.devices().filter(|d| has_superblock(d)).map(|d| (d.id, d.uuid, d.size)).collect();
         for (id, uuid, size) in members {
-            sb.generation = generation - u64::from(behind.contains(&id));
+            let Some(generation) = generation(id) else { continue };
+            sb.generation = generation;
             (sb.device, sb.device_uuid, sb.device_size) = (id, uuid, size);
             let (slot, bytes) = (sb.slot(), sb.encode());
             let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
@@ -373,6 +407,9 @@ impl Engine {
         (self.commit.starved, self.commit.stuck) = (false, true);
         // Without its first checkpoint a pool can log nothing, and without room in the log neither.
         self.commit.dead |= self.commit.opening || self.journal.blocks_used() == self.journal.blocks();
+        if self.commit.dead {
+            self.release_parked();
+        }
         if let Some(leaves) = self.commit.leaves.take() {
             self.system_stays(leaves);
         }

@@ -14,7 +14,7 @@ mod log;
 mod reserve;
 mod round;
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use self::checkpoint::Checkpoint;
@@ -86,11 +86,12 @@ pub(super) struct Commit {
 }
 
 /// Superblocks that say that an opening counts, before it has an image of its own: see [`checkpoint`].
+#[derive(Clone)]
 pub(super) struct Claim {
     /// As it was found, but for the opening, and of the generation after it.
     pub(super) superblock: Superblock,
-    /// Members that say the generation that was found.
-    pub(super) behind: Vec<DeviceId>,
+    /// Members that say an earlier one, and what they said before.
+    pub(super) behind: BTreeMap<DeviceId, u64>,
 }
 
 /// What a checkpoint leaves behind.

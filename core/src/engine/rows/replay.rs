@@ -50,7 +50,10 @@ impl Replay {
 
 impl Engine {
     /// Begins with the opening; true when there is something to write again, and then the first checkpoint comes after that.
-    pub(in crate::engine) fn replay(&mut self, found: assembly::Replay) -> bool {
+    ///
+    /// Requests wait for the first checkpoint where something that was found is not on all copies, or members may know more: a
+    /// power cut may take just those who have a mark that a write relies on, or bring back who knows nothing of it.
+    pub(in crate::engine) fn replay(&mut self, found: assembly::Replay, is_uncertain: bool) -> bool {
         let assembly::Replay { words, mut lacking, may_know_more } = found;
         // Of a block that is in several groups the last counts.
         let mut blocks: BTreeMap<(RowId, u8, u8), Arc<[u8]>> = BTreeMap::new();
@@ -78,7 +81,8 @@ impl Engine {
             // Void groups only.
             lacking.clear();
         }
-        let is_parking = (may_know_more || !left.is_empty()) && !self.slips(Slip::RequestsNotParked);
+        let is_parking = is_uncertain || may_know_more || !left.is_empty();
+        let is_parking = is_parking && !self.slips(Slip::RequestsNotParked);
         self.rows.replay = Replay { lacking, left, is_parking, step: Step::Journal, ..Replay::default() };
         self.replay_on();
         self.is_replaying()

@@ -22,6 +22,8 @@ pub(super) struct Log {
     pub(super) next_seq: u64,
     /// Something that is gone was on stable media.
     pub(super) is_broken: bool,
+    /// Some copy lacks a block that counts, or has another one there.
+    pub(super) is_uneven: bool,
     /// Copies of blocks that were on stable media and are not there any more.
     pub(super) damaged: Vec<Damage>,
 }
@@ -29,7 +31,16 @@ pub(super) struct Log {
 impl Log {
     fn empty(sb: &Superblock) -> Log {
         let (end, stable, next_seq) = (sb.first_lsn, sb.first_lsn, sb.log_seq);
-        Log { records: Vec::new(), marks: Vec::new(), end, stable, next_seq, is_broken: false, damaged: Vec::new() }
+        Log {
+            records: Vec::new(),
+            marks: Vec::new(),
+            end,
+            stable,
+            next_seq,
+            is_broken: false,
+            is_uneven: false,
+            damaged: Vec::new(),
+        }
     }
 
     /// All that follows the checkpoint of this superblock, each block from the first copy that holds it intact.
@@ -50,6 +61,7 @@ impl Log {
                 has_gap = true;
                 continue;
             };
+            log.is_uneven |= blocks.clone().any(|(_, block)| block != intact);
             if has_gap {
                 // Behind a gap only marks count: they are forced one by one.
                 log.marks.extend(records.into_iter().filter(is_mark));

@@ -59,6 +59,10 @@ pub enum Step {
 pub struct Opened {
     pub(crate) pool: Pool,
     pub(crate) superblock: Superblock,
+    /// Members whose superblocks are not that one, and their generations.
+    pub(crate) behind: BTreeMap<DeviceId, u64>,
+    /// Copies of the log differ: with one of them something may go that was found.
+    pub(crate) log_is_uneven: bool,
     pub(crate) pages: PageSpace,
     pub(crate) root: Vec<Page>,
     pub(crate) next_lsn: Lsn,
@@ -101,8 +105,8 @@ pub struct Assembly {
     /// Members that are there, with what they say they are.
     present: BTreeMap<DeviceId, Uuid>,
     apart: BTreeSet<DeviceId>,
-    /// They missed checkpoints.
-    behind: BTreeSet<DeviceId>,
+    /// They missed checkpoints, or have one that the others know nothing of; with the generations that they say.
+    behind: BTreeMap<DeviceId, u64>,
     same_boot: bool,
     have: BTreeMap<MetaRead, Held>,
     /// What the records said, while the stripe journal is read.
@@ -138,14 +142,20 @@ impl Assembly {
             let known: BTreeSet<Option<Uuid>> = sb.openings.iter().copied().map(Some).chain([None]).collect();
             known.iter().filter_map(|opening| of_opening.get(opening)).sum::<usize>()
         };
-        let newest = found.iter().max_by_key(|sb| (sb.generation, behind(sb), core::cmp::Reverse(sb.device))).cloned();
-        let superblock = newest.ok_or_else(|| String::from("no member of the pool was found"))?;
+        let is_left = |sb: &&Superblock| found.iter().any(|other| other.went_on_without(sb));
+        let order = |sb: &&Superblock| (!is_left(sb), sb.generation, behind(sb), core::cmp::Reverse(sb.device));
+        let newest = found.iter().max_by_key(order).cloned();
+        let mut superblock = newest.ok_or_else(|| String::from("no member of the pool was found"))?;
         check_runs(&superblock, &superblock.root)
             .map_err(|pages| format!("the root of pool {:?} is said to have {pages} pages", superblock.name))?;
         // Of a member that went its own way nothing is read, not even records: they may look like ours.
         let apart: BTreeSet<_> = found.iter().filter(|sb| !superblock.descends_from(sb)).map(|sb| sb.device).collect();
         let present = present.into_iter().filter(|(id, _)| !apart.contains(id)).collect();
-        let behind = found.iter().filter(|sb| sb.generation < superblock.generation).map(|sb| sb.device).collect();
+        let is_behind = |sb: &&Superblock| sb.generation < superblock.generation || is_left(sb);
+        let behind = found.iter().filter(is_behind).map(|sb| (sb.device, sb.generation)).collect();
+        // What comes next counts against all of them, and goes to the slot that this one is not in.
+        let most = found.iter().map(|sb| sb.generation).max().unwrap_or(superblock.generation);
+        superblock.generation = most + (most - superblock.generation) % 2;
         let same_boot = superblock.boot == boot;
         Ok(Assembly { superblock, present, apart, behind, same_boot, have: BTreeMap::new(), opened: None })
     }
@@ -292,7 +302,7 @@ impl Assembly {
                 device.state = state;
             }
             // Who was away and comes back lacks the leaves that were written meanwhile: the first checkpoint has them all.
-            device.is_behind = self.behind.contains(&id);
+            device.is_behind = self.behind.contains_key(&id);
             if self.present.get(&id) != Some(&device.uuid) {
                 missing.push(id);
                 if device.state != DeviceState::Failed && self.apart.contains(&id) {
@@ -323,6 +333,8 @@ impl Assembly {
         }
         Ok(Opened {
             superblock: sb.clone(),
+            behind: self.behind.clone(),
+            log_is_uneven: log.is_uneven,
             pages: space,
             root: root_pages,
             next_lsn: keep.max(sb.first_lsn),
