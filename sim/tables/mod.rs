@@ -34,8 +34,8 @@ pub const ALL: &[Table] = &[
     parity::TABLE,
 ];
 
-/// Those that take longer than a test of all may: `braid lab check --twice` runs them as well.
-pub const SLOW: &[&str] = &[];
+/// Those that take longer than a test of all may, minutes without optimisation: `braid lab check --twice` runs them as well.
+pub const SLOW: &[&str] = &["zfs-scrub", "parity-states"];
 
 /// The table of that name.
 pub fn find(name: &str) -> Option<&'static Table> {

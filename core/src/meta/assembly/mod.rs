@@ -142,7 +142,10 @@ impl Assembly {
             let known: BTreeSet<Option<Uuid>> = sb.openings.iter().copied().map(Some).chain([None]).collect();
             known.iter().filter_map(|opening| of_opening.get(opening)).sum::<usize>()
         };
-        let is_left = |sb: &&Superblock| found.iter().any(|other| other.went_on_without(sb));
+        // Mostly who is said to be away is not here.
+        let away: BTreeSet<DeviceId> = found.iter().flat_map(|sb| sb.without.iter().copied()).collect();
+        let is_left =
+            |sb: &&Superblock| away.contains(&sb.device) && found.iter().any(|other| other.went_on_without(sb));
         let order = |sb: &&Superblock| (!is_left(sb), sb.generation, behind(sb), core::cmp::Reverse(sb.device));
         let newest = found.iter().max_by_key(order).cloned();
         let mut superblock = newest.ok_or_else(|| String::from("no member of the pool was found"))?;
