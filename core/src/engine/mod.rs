@@ -210,7 +210,7 @@ impl Engine {
             pool,
             mut superblock,
             mut behind,
-            log_is_uneven,
+            log_copies_differ,
             pages,
             root,
             next_lsn,
@@ -287,7 +287,7 @@ impl Engine {
         engine.adopt_ring();
         engine.adopt_unflushed(unflushed);
         engine.tell_damaged(&damaged);
-        if !engine.replay(replay, is_claimed || log_is_uneven) {
+        if !engine.replay(replay, is_claimed || log_copies_differ) {
             engine.start_checkpoint();
         }
         engine

@@ -4,7 +4,7 @@ use braid_core::{Profile, Slip};
 use braid_sim::matrix::{self, Case, Faults, Layout, Runner};
 
 /// Of two faults at once, one case in so many; `braid lab faults` runs all.
-const EVERY: usize = 61;
+const EVERY: usize = 37;
 
 /// Of wide pools, so many; `braid lab faults --drawn N` draws more.
 const WIDE: usize = 200;
@@ -28,7 +28,7 @@ fn hold(cases: &[Case]) {
 
 #[test]
 fn every_fault_alone_is_noticed_by_nobody_or_by_just_those_blocks() {
-    let cases = all(Faults::Single, 5);
+    let cases = all(Faults::Single, 3);
     assert!(cases.len() > 300, "{}", cases.len());
     hold(&cases);
 }

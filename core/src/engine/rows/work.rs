@@ -228,7 +228,7 @@ impl Engine {
         let (chunk, place) = (work.row.0, |member| work.row.1 * work.data as u32 + member as u32);
         let is_in_doubt = |member| self.doubts_place(chunk, place(member));
         let is_in_use = |place| self.pool.chunk(chunk).is_some_and(|c| c.is_taken(place));
-        let is_known = |place| is_in_use(place) && !self.sums.begins(chunk, place);
+        let is_known = |place| is_in_use(place) && !self.sums.is_uninitialized(chunk, place);
         let is_made = |member| match &work.what {
             What::Reconstruction(ask) => usize::from(ask.member) == member,
             What::Rebuild | What::Copy => !work.members[member].is_good || work.members[member].bad != 0,

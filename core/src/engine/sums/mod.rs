@@ -78,7 +78,7 @@ pub(super) enum Need {
     /// Blocks of a read are to be compared.
     Verify { check: u32, data: BufRange, first: u16 },
     /// A place is to begin with sums of nobody's.
-    Begin { first: u16 },
+    Init { first: u16 },
     /// Blocks of a request were written.
     Put { request: u32, what: Put, first: u16 },
     /// A unit is being mended.
@@ -135,7 +135,7 @@ pub(super) struct Sums {
     /// Reads that are being compared.
     checks: Slab<Check>,
     /// Places in rows that were taken and have got no sums yet, and what those of their blocks are to be at first.
-    beginnings: BTreeMap<(ChunkId, u32), fn(u16) -> Put>,
+    uninitialized: BTreeMap<(ChunkId, u32), fn(u16) -> Put>,
     /// Blocks that no copy holds any more: volume and block.
     lost: BTreeSet<(VolumeId, u64)>,
 }
@@ -160,13 +160,13 @@ impl Sums {
     }
 
     /// What the sums of a place say is not of what is there.
-    pub(super) fn begins(&self, chunk: ChunkId, place: u32) -> bool {
-        self.beginnings.contains_key(&(chunk, place))
+    pub(super) fn is_uninitialized(&self, chunk: ChunkId, place: u32) -> bool {
+        self.uninitialized.contains_key(&(chunk, place))
     }
 
     /// Nobody has the place any more.
     pub(super) fn place_given_back(&mut self, chunk: ChunkId, place: u32) {
-        self.beginnings.remove(&(chunk, place));
+        self.uninitialized.remove(&(chunk, place));
     }
 
     pub(super) fn is_on(&self) -> bool {
@@ -232,7 +232,7 @@ impl Engine {
                 self.put_sums(what, slot, first);
                 self.count_down(request);
             }
-            Need::Begin { first } => self.begin_sums(slot, first),
+            Need::Init { first } => self.init_sums(slot, first, 0),
             Need::Mend(id) => self.mend_page_ready(id, slot),
             Need::Scrub(part) => self.scrub_page_ready(part, slot),
             Need::Loaded(piece) => self.scrub_asks(piece, 0),
@@ -251,7 +251,7 @@ impl Engine {
                 self.count_down(request);
             }
             Need::Mend(id) => self.mend_page_refused(id),
-            Need::Begin { .. } => {}
+            Need::Init { .. } => {}
             // Nothing is known of it, now.
             Need::Scrub(Part { piece, .. }) | Need::Loaded(piece) => self.scrub_asks(piece, 0),
             Need::Row { work, member, .. } => self.row_page_refused(work, member),

@@ -74,7 +74,11 @@ impl Engine {
 
     /// The page is in memory.
     pub(in crate::engine) fn put_sums(&mut self, what: Put, slot: u32, first: u16) {
-        self.begin_sums(slot, first);
+        let count = match what {
+            Put::Data(data) => (u64::from(data.len) / BLOCK) as u16,
+            Put::Zeros(count) | Put::Nothing(count) => count,
+        };
+        self.init_sums(slot, first, count);
         let (kind, page) = (self.sums.kind, super::cache::memory(slot, 0));
         self.outputs.push_back(Output::Page(match what {
             Put::Data(data) => PageWork::Sum { kind, data, page, first },
@@ -88,23 +92,24 @@ impl Engine {
     pub(in crate::engine) fn place_taken(&mut self, volume: VolumeId, chunk: ChunkId, place: u32) {
         let Some(c) = self.pool.chunk(chunk).filter(|_| self.sums.is_on()) else { return };
         let Some((row, _)) = c.row_of(place) else { return };
-        self.sums.beginnings.insert((chunk, place), if c.is_live(row) { Put::Nothing } else { Put::Zeros });
+        self.sums.uninitialized.insert((chunk, place), if c.is_live(row) { Put::Nothing } else { Put::Zeros });
         if !self.is_summed(volume) {
             // Nobody is going to put any in.
             let (index, first) = locate(self.sums.kind, u64::from(place) * UNIT);
-            self.with_page(chunk, index, Need::Begin { first });
+            self.with_page(chunk, index, Need::Init { first });
         }
     }
 
-    /// The first sums that are put into a place begin with all of it.
-    pub(super) fn begin_sums(&mut self, slot: u32, first: u16) {
-        if self.sums.beginnings.is_empty() {
+    /// Before the first sums are put into a place, so many of them, all of it gets some.
+    pub(super) fn init_sums(&mut self, slot: u32, first: u16, count: u16) {
+        if self.sums.uninitialized.is_empty() {
             return;
         }
         let units = first / BLOCKS_PER_UNIT as u16;
         let (chunk, index) = self.sums.page(slot);
         let place = index * self.sums.kind.units_per_page() + u32::from(units);
-        if let Some(with) = self.sums.beginnings.remove(&(chunk, place)) {
+        let with = self.sums.uninitialized.remove(&(chunk, place));
+        if let Some(with) = with.filter(|_| count < BLOCKS_PER_UNIT as u16) {
             self.put_sums(with(BLOCKS_PER_UNIT as u16), slot, units * BLOCKS_PER_UNIT as u16);
         }
     }

@@ -23,7 +23,7 @@ pub(super) struct Log {
     /// Something that is gone was on stable media.
     pub(super) is_broken: bool,
     /// Some copy lacks a block that counts, or has another one there.
-    pub(super) is_uneven: bool,
+    pub(super) copies_differ: bool,
     /// Copies of blocks that were on stable media and are not there any more.
     pub(super) damaged: Vec<Damage>,
 }
@@ -38,7 +38,7 @@ impl Log {
             stable,
             next_seq,
             is_broken: false,
-            is_uneven: false,
+            copies_differ: false,
             damaged: Vec::new(),
         }
     }
@@ -61,7 +61,7 @@ impl Log {
                 has_gap = true;
                 continue;
             };
-            log.is_uneven |= blocks.clone().any(|(_, block)| block != intact);
+            log.copies_differ |= blocks.clone().any(|(_, block)| block != intact);
             if has_gap {
                 // Behind a gap only marks count: they are forced one by one.
                 log.marks.extend(records.into_iter().filter(is_mark));

@@ -62,7 +62,7 @@ pub struct Opened {
     /// Members whose superblocks are not that one, and their generations.
     pub(crate) behind: BTreeMap<DeviceId, u64>,
     /// Copies of the log differ: with one of them something may go that was found.
-    pub(crate) log_is_uneven: bool,
+    pub(crate) log_copies_differ: bool,
     pub(crate) pages: PageSpace,
     pub(crate) root: Vec<Page>,
     pub(crate) next_lsn: Lsn,
@@ -337,7 +337,7 @@ impl Assembly {
         Ok(Opened {
             superblock: sb.clone(),
             behind: self.behind.clone(),
-            log_is_uneven: log.is_uneven,
+            log_copies_differ: log.copies_differ,
             pages: space,
             root: root_pages,
             next_lsn: keep.max(sb.first_lsn),
