@@ -73,6 +73,8 @@ pub struct Chunk {
     width: u32,
     /// Rows whose parity counts: one bit each.
     live: Vec<u64>,
+    /// Units in rows that hold what is kept without checksums: one bit each; no word before the first of them.
+    unsummed: Vec<u64>,
 }
 
 impl Chunk {
@@ -112,6 +114,7 @@ impl Chunk {
             first_free_region: 0,
             width,
             live: vec![0; rows.div_ceil(64) as usize],
+            unsummed: Vec::new(),
         }
     }
 
@@ -230,10 +233,30 @@ impl Chunk {
         }
     }
 
+    /// What is there belongs to a volume without checksums. Only of rows is that kept: a strip is made with others, whosever
+    /// they are.
+    pub(crate) fn set_unsummed(&mut self, unit: u32) {
+        if self.width == 0 {
+            return;
+        }
+        if self.unsummed.is_empty() {
+            self.unsummed = vec![0; self.taken.len()];
+        }
+        self.unsummed[unit as usize / 64] |= 1 << (unit % 64);
+    }
+
+    /// Whatever checksums say of this place is of what was there before.
+    pub(crate) fn is_unsummed(&self, unit: u32) -> bool {
+        self.unsummed.get(unit as usize / 64).is_some_and(|word| word >> (unit % 64) & 1 == 1)
+    }
+
     /// Gives a unit back. A row without any unit in use is nothing any more.
     pub fn give_back(&mut self, unit: u32) {
         assert!(self.is_taken(unit) && u64::from(unit) < self.length / UNIT, "chunk {}: unit {unit} is free", self.id);
         self.taken[unit as usize / 64] &= !(1 << (unit % 64));
+        if let Some(word) = self.unsummed.get_mut(unit as usize / 64) {
+            *word &= !(1 << (unit % 64));
+        }
         self.free += 1;
         self.first_free_region = self.first_free_region.min(unit / REGION);
         if let Some((row, _)) = self.row_of(unit)

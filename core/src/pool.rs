@@ -347,6 +347,7 @@ impl Pool {
 
     /// Makes the chunks' bitmaps from the maps; every place must exist and have one owner.
     pub(crate) fn count_units(&mut self) -> Result<(), Contradiction> {
+        let has_sums = self.properties.checksum.is_on();
         let Pool { volumes, chunks, .. } = self;
         for volume in volumes.iter_mut() {
             let mut mapped = [0; 2];
@@ -362,6 +363,9 @@ impl Pool {
                 }
                 if let Some((row, _)) = chunk.row_of(entry.unit()).filter(|_| entry.written() != 0) {
                     chunk.make_live(row);
+                }
+                if has_sums && !volume.checksum {
+                    chunk.set_unsummed(entry.unit());
                 }
                 mapped[chunk.kind as usize] += 1;
             }

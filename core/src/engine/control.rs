@@ -178,6 +178,10 @@ impl Engine {
             );
             return Err(ControlError::new(ErrorKind::Refused, text));
         }
+        if old && !on {
+            let entries: Vec<_> = v.map.entries().map(|(_, entry)| entry).collect();
+            entries.into_iter().for_each(|entry| self.place_unsummed(entry.chunk(), entry.unit()));
+        }
         self.change(old != on, Record::Volume { id, name, size, class, checksum: on })
     }
 

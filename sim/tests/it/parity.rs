@@ -328,6 +328,95 @@ fn checksums_of_what_a_row_held_before_say_nothing_of_its_zeros() {
     }
 }
 
+/// Two volumes with a unit in the same row, each its first. The second one has no checksums, and what its place has of them is of
+/// other content: its own of before, or the first one's.
+fn beside_one_without_checksums(profile: Profile, had_some: bool) -> (World, VolumeId, VolumeId) {
+    let (mut world, v) = pool(19, 3 + profile.facts().parity, profile, "crc32c");
+    world.run(v, WRITE, 0, 64 * KIB).unwrap();
+    // When no region of the chunk is empty, the first free place is next.
+    let filler = world.volume("filler", 512 * MIB, VolumeClass::Data);
+    let regions = world.engine().pool().chunks().find(|c| c.rows() > 0).unwrap().length / (16 * MIB);
+    (1..regions).for_each(|region| world.run(filler, WRITE, region * 16 * MIB, 4 * KIB).unwrap());
+    let u = world.volume("u", MIB, VolumeClass::Data);
+    if had_some {
+        world.run(u, WRITE, 0, 64 * KIB).unwrap();
+    } else {
+        world.run(v, WRITE, 64 * KIB, 64 * KIB).unwrap();
+    }
+    world.run(v, Op::Flush, 0, 0).unwrap();
+    world.run_until_quiet();
+    if !had_some {
+        world.run(v, Op::Discard, 64 * KIB, 64 * KIB).unwrap();
+        world.run(v, Op::Flush, 0, 0).unwrap();
+        world.run_until_quiet();
+    }
+    world.control(Command::SetVolumeChecksum { volume: u, on: false }).unwrap();
+    world.run(u, Op::Write { fua: true }, 0, 64 * KIB).unwrap();
+    world.crash(Crash::Power);
+    world.open().unwrap();
+    world.run_until_quiet();
+    let at = |volume| {
+        let entry = world.engine().pool().volume(volume).unwrap().map.get(0);
+        (entry.chunk(), world.engine().pool().chunk(entry.chunk()).unwrap().row_of(entry.unit()).unwrap().0)
+    };
+    assert_eq!(at(u), at(v), "units of one row");
+    (world, v, u)
+}
+
+#[test]
+fn checksums_that_a_volume_gave_up_keep_nobody_from_what_is_made_with_it() {
+    for profile in PARITY {
+        let devices = 3 + profile.facts().parity as u32;
+        let losses = (1..=devices).flat_map(|a| (a..=devices).map(move |b| [a, b]));
+        for (lost, had_some) in losses.flat_map(|lost| [(lost, false), (lost, true)]) {
+            if profile == Profile::Raid5 && lost[0] != lost[1] {
+                continue;
+            }
+            let (mut world, v, u) = beside_one_without_checksums(profile, had_some);
+            world.run(v, Op::Write { fua: true }, 8 * KIB, 4 * KIB).unwrap();
+            world.crash(Crash::Power);
+            world.faults.0.extend(lost.map(|device| Fault { device, trouble: Trouble::Absent { since: 0 } }));
+            world.open().unwrap();
+            for (volume, len) in [(v, 64 * KIB), (u, 64 * KIB)] {
+                let read = world.run(volume, Op::Read, 0, len);
+                assert_eq!(read, Ok(()), "{profile:?}, without {lost:?}, had checksums {had_some}, {volume:?}");
+            }
+            world.verify();
+        }
+    }
+}
+
+#[test]
+fn parity_of_what_is_without_checksums_and_of_what_is_free_is_scrubbed() {
+    for (profile, had_some) in PARITY.into_iter().flat_map(|profile| [(profile, false), (profile, true)]) {
+        let (mut world, v, u) = beside_one_without_checksums(profile, had_some);
+        for is_free in [false, true] {
+            if is_free {
+                world.run(u, Op::Discard, 0, 64 * KIB).unwrap();
+                world.run(u, Op::Flush, 0, 0).unwrap();
+                world.run_until_quiet();
+            }
+            let pool = world.engine().pool();
+            let entry = pool.volume(v).unwrap().map.get(0);
+            let chunk = pool.chunk(entry.chunk()).unwrap();
+            let row = u64::from(chunk.row_of(entry.unit()).unwrap().0);
+            let column = chunk.columns[column_of(profile, chunk.columns.len(), row, 3)];
+            let from = column.offset + row * 64 * KIB;
+            let hit = world.disks[column.device.index() - 1].flip(from, from + 64 * KIB, 1000, &mut Rng::new(1));
+            assert_eq!((hit.len(), world.wrong_parity().len()), (16, 1));
+            scrub(&mut world);
+            let found = &world.engine().pool().scrub;
+            assert_eq!(
+                (found.differences, found.repaired),
+                (16, 16),
+                "{profile:?}, had checksums {had_some}, free {is_free}"
+            );
+            check_parity(&world);
+            all_is_well(&mut world);
+        }
+    }
+}
+
 /// Bits of the data of one member go bad: reads give what was written, and put it right.
 #[test]
 fn what_rots_on_one_member_is_made_from_the_others() {

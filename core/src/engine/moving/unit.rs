@@ -385,6 +385,10 @@ impl Engine {
         if !self.name_place(id, old, entry) {
             return self.fail_move(id);
         }
+        if !self.is_summed(volume) {
+            // Not any more, maybe.
+            self.place_unsummed(chunk, unit);
+        }
         let lsn = self.journal.append(&Record::Map { volume, unit: at, count: 1, entry });
         self.retire_units([old]);
         if volume == INTERNAL && is_journal(at) {

@@ -104,7 +104,7 @@ impl Engine {
     /// All is in memory that can be had.
     pub(super) fn check_parity_of(&mut self, id: u32) {
         let work = &self.rows.works[id];
-        if work.members[..work.data].iter().any(|m| (m.bad | m.doubtful) != 0) {
+        if work.members[..work.data].iter().any(|m| (m.bad | m.wrong()) != 0) {
             // What is wrong with data has been put right before, if that was possible.
             return self.end_work(id);
         }

@@ -11,10 +11,8 @@ use super::work::{Step, Strip, TAG};
 use super::{Engine, Lanes};
 use crate::combine::{Addend, Combine};
 use crate::engine::mend::runs;
-use crate::engine::sums::{Need, locate};
 use crate::gf;
 use crate::request::Output;
-use crate::units::STRIP;
 
 /// Data members are tried one after the other.
 pub(super) struct Hunt {
@@ -77,7 +75,6 @@ impl Engine {
 
     /// What this member would have to be explains the lanes that are left of `made`.
     pub(super) fn member_tried(&mut self, id: u32) {
-        let sums = self.sums.is_on();
         let work = &mut self.rows.works[id];
         let hunt = work.hunt.as_mut().expect("somebody is looked for");
         let tried = hunt.member;
@@ -86,13 +83,10 @@ impl Engine {
             (hunt.spare, hunt.member) = (m.new.take(), tried + 1);
             return self.try_member(id);
         }
+        let has_own_sums = m.has_own_sums;
         (work.step, work.pending) = (Step::Believe, 1);
-        if sums {
-            let (chunk, row) = work.row;
-            let unit = u64::from(row) * work.data as u64 + tried as u64;
-            work.pending += 1;
-            let (index, first) = locate(self.sums.kind(), unit * STRIP);
-            self.with_page(chunk, index, Need::Row { work: id, member: tried as u8, first });
+        if has_own_sums {
+            self.compare_strip(id, tried);
         }
         self.count_work_down(id);
     }

@@ -33,8 +33,7 @@ pub(super) struct Work {
     /// Data, then parity.
     pub(super) members: Vec<Member>,
     pub(super) plan: Plan,
-    /// What is read is believed, whatever checksums say: otherwise nothing could be made of it.
-    pub(super) is_trusting: bool,
+    pub(super) trust: Trust,
     /// A member that is read only if it does not go without.
     pub(super) avoided: Option<usize>,
     /// Comings and goings of members when it began.
@@ -75,12 +74,25 @@ pub(super) enum Step {
     Write,
 }
 
+/// What tells whether a strip that was read is right. Less is asked where nothing could be made of the row otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Trust {
+    /// Its checksums, whoever they are of.
+    Sums,
+    /// Its checksums, if they are of what is there now.
+    OwnSums,
+    /// That it could be read.
+    Reads,
+}
+
 /// A member of a row.
 pub(super) struct Member {
     /// Its strip.
     pub(super) column: Column,
     /// It is there and missed nothing.
     pub(super) is_good: bool,
+    /// Its checksums are of what is there now.
+    pub(super) has_own_sums: bool,
     /// Lanes that were asked for, those that could not be read, and those that are not what their checksums say.
     pub(super) asked: Lanes,
     pub(super) bad: Lanes,
@@ -115,9 +127,18 @@ impl Strip {
 
 impl Member {
     /// Lanes that can be counted on.
-    fn good(&self, is_trusting: bool) -> Lanes {
-        let doubtful = if is_trusting { 0 } else { self.doubtful };
+    fn good(&self, trust: Trust) -> Lanes {
+        let doubtful = match trust {
+            Trust::Sums => self.doubtful,
+            Trust::OwnSums => self.wrong(),
+            Trust::Reads => 0,
+        };
         if self.is_good { ALL & !self.bad & !doubtful } else { 0 }
+    }
+
+    /// Lanes that are not what was written there last.
+    pub(super) fn wrong(&self) -> Lanes {
+        if self.has_own_sums { self.doubtful } else { 0 }
     }
 }
 
@@ -137,6 +158,11 @@ impl Work {
                 (part.buf.map(|buf| part_of(buf, lane - u64::from(part.first), 1)), left)
             }
         }
+    }
+
+    /// Where in its chunk the unit of a data member is.
+    fn place(&self, member: usize) -> u32 {
+        self.row.1 * self.data as u32 + member as u32
     }
 
     /// Whether a client waits.
@@ -165,7 +191,10 @@ impl Engine {
             let column = c.columns[column_of(c.profile, n, at.into(), member)];
             let column = Column { offset: column.offset + u64::from(at) * STRIP, ..column };
             let is_good = self.pool.is_online(column.device) && !self.is_row_stale(column.device, row);
-            Member { column, is_good, asked: 0, bad: 0, doubtful: 0, old: None, new: None, made: 0, failed: None }
+            let has_own_sums = member < data && self.has_own_sums(chunk, at * data as u32 + member as u32);
+            let (asked, bad, doubtful, made) = (0, 0, 0, 0);
+            let (old, new, failed) = (None, None, None);
+            Member { column, is_good, has_own_sums, asked, bad, doubtful, old, new, made, failed }
         };
         let members = (0..data + c.profile.facts().parity).map(member).collect();
         let (roster, epoch) = (self.roster, self.space.enter());
@@ -177,7 +206,7 @@ impl Engine {
             data,
             members,
             plan: Plan::default(),
-            is_trusting: false,
+            trust: Trust::Sums,
             avoided: None,
             roster,
             epoch,
@@ -200,8 +229,11 @@ impl Engine {
         let counted = alloc::vec![counted; work.data];
         let wrong = self.wrong_lanes(id);
         let work = &self.rows.works[id];
-        for (is_trusting, avoided) in [(work.is_trusting, work.avoided), (work.is_trusting, None), (true, None)] {
-            let mut good: Vec<Lanes> = work.members.iter().map(|m| m.good(is_trusting)).collect();
+        let (trust, avoided) = (work.trust, work.avoided);
+        for (trust, avoided) in
+            [(trust, avoided), (trust, None), (trust.max(Trust::OwnSums), None), (Trust::Reads, None)]
+        {
+            let mut good: Vec<Lanes> = work.members.iter().map(|m| m.good(trust)).collect();
             good.iter_mut().zip(&wrong).for_each(|(good, wrong)| *good &= !wrong);
             if let Some(avoided) = avoided {
                 good[avoided] = 0;
@@ -209,7 +241,7 @@ impl Engine {
             let parity = work.members.len() - work.data;
             if let Some(plan) = ask(&Row { data: work.data, parity, counted: &counted, good: &good }) {
                 let work = &mut self.rows.works[id];
-                (work.plan, work.is_trusting) = (plan, is_trusting);
+                (work.plan, work.trust) = (plan, trust);
                 return true;
             }
         }
@@ -222,13 +254,10 @@ impl Engine {
     fn wrong_lanes(&self, id: u32) -> Vec<Lanes> {
         let work = &self.rows.works[id];
         let mut wrong = alloc::vec![0; work.data];
-        if work.members.iter().all(|m| m.doubtful == 0) {
+        if work.members.iter().all(|m| m.wrong() == 0) {
             return wrong;
         }
-        let (chunk, place) = (work.row.0, |member| work.row.1 * work.data as u32 + member as u32);
-        let is_in_doubt = |member| self.doubts_place(chunk, place(member));
-        let is_in_use = |place| self.pool.chunk(chunk).is_some_and(|c| c.is_taken(place));
-        let is_known = |place| is_in_use(place) && !self.sums.is_uninitialized(chunk, place);
+        let is_in_doubt = |member| self.doubts_place(work.row.0, work.place(member));
         let is_made = |member| match &work.what {
             What::Reconstruction(ask) => usize::from(ask.member) == member,
             What::Rebuild | What::Copy => !work.members[member].is_good || work.members[member].bad != 0,
@@ -236,9 +265,8 @@ impl Engine {
         };
         if (0..work.data).any(|member| is_made(member) && is_in_doubt(member)) {
             for (member, wrong) in wrong.iter_mut().enumerate() {
-                let doubtful = work.members[member].doubtful;
-                let is_wrong = doubtful != 0 && is_known(place(member)) && !is_in_doubt(member);
-                *wrong = if is_wrong { doubtful } else { 0 };
+                let own = work.members[member].wrong();
+                *wrong = if own != 0 && !is_in_doubt(member) { own } else { 0 };
             }
         }
         wrong
@@ -349,20 +377,27 @@ impl Engine {
     fn verify_work(&mut self, id: u32) {
         let work = &mut self.rows.works[id];
         (work.step, work.pending) = (Step::Verify, 1);
-        if self.sums.is_on() && !work.is_trusting {
-            let (chunk, row) = work.row;
+        if self.sums.is_on() && work.trust != Trust::Reads {
             for member in 0..self.rows.works[id].data {
                 let m = &self.rows.works[id].members[member];
-                if m.asked & !m.bad == 0 {
-                    continue;
+                if m.asked & !m.bad != 0 {
+                    self.compare_strip(id, member);
                 }
-                let unit = u64::from(row) * self.rows.works[id].data as u64 + member as u64;
-                let (index, first) = locate(self.sums.kind(), unit * STRIP);
-                self.rows.works[id].pending += 1;
-                self.with_page(chunk, index, Need::Row { work: id, member: member as u8, first });
             }
         }
         self.count_work_down(id);
+    }
+
+    /// Compares a strip with its checksums, but not with those that nobody keeps any more.
+    pub(super) fn compare_strip(&mut self, id: u32, member: usize) {
+        let work = &mut self.rows.works[id];
+        let (chunk, place) = (work.row.0, work.place(member));
+        if self.pool.chunk(chunk).is_some_and(|c| c.is_unsummed(place)) {
+            return;
+        }
+        work.pending += 1;
+        let (index, first) = locate(self.sums.kind(), u64::from(place) * STRIP);
+        self.with_page(chunk, index, Need::Row { work: id, member: member as u8, first });
     }
 
     /// The page with the sums of a strip is in memory.
@@ -406,7 +441,7 @@ impl Engine {
         }
         let lacks = |&(member, lanes): &(usize, Lanes)| {
             let m = &work.members[member];
-            lanes & !(m.asked & m.good(work.is_trusting)) != 0
+            lanes & !(m.asked & m.good(work.trust)) != 0
         };
         if work.plan.reads.iter().any(lacks) {
             return self.plan_again(id);

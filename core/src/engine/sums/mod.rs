@@ -19,7 +19,7 @@
 //!
 //! In a row that is live this holds of blocks that nobody wrote as well, since others are made with them: a place begins with
 //! the sums of zeros, if its row is about to become live, or with none, and a mend after a crash leaves none of what is not
-//! written. Of a free place nothing is promised.
+//! written. Of a free place nothing is promised, nor of one that a volume without checksums has: there nobody asks.
 //!
 //! | file | what |
 //! |---|---|
@@ -77,8 +77,6 @@ const PAGES_MIN: u64 = 16;
 pub(super) enum Need {
     /// Blocks of a read are to be compared.
     Verify { check: u32, data: BufRange, first: u16 },
-    /// A place is to begin with sums of nobody's.
-    Init { first: u16 },
     /// Blocks of a request were written.
     Put { request: u32, what: Put, first: u16 },
     /// A unit is being mended.
@@ -159,11 +157,6 @@ impl Sums {
         self.kind
     }
 
-    /// What the sums of a place say is not of what is there.
-    pub(super) fn is_uninitialized(&self, chunk: ChunkId, place: u32) -> bool {
-        self.uninitialized.contains_key(&(chunk, place))
-    }
-
     /// Nobody has the place any more.
     pub(super) fn place_given_back(&mut self, chunk: ChunkId, place: u32) {
         self.uninitialized.remove(&(chunk, place));
@@ -232,7 +225,6 @@ impl Engine {
                 self.put_sums(what, slot, first);
                 self.count_down(request);
             }
-            Need::Init { first } => self.init_sums(slot, first, 0),
             Need::Mend(id) => self.mend_page_ready(id, slot),
             Need::Scrub(part) => self.scrub_page_ready(part, slot),
             Need::Loaded(piece) => self.scrub_asks(piece, 0),
@@ -251,7 +243,6 @@ impl Engine {
                 self.count_down(request);
             }
             Need::Mend(id) => self.mend_page_refused(id),
-            Need::Init { .. } => {}
             // Nothing is known of it, now.
             Need::Scrub(Part { piece, .. }) | Need::Loaded(piece) => self.scrub_asks(piece, 0),
             Need::Row { work, member, .. } => self.row_page_refused(work, member),

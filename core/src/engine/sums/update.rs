@@ -1,6 +1,7 @@
 //! Sums of what was written: put in when the data is on its copies, before the map and the log follow.
 
 use super::{Engine, Need, Put, locate};
+use crate::chunk::Chunk;
 use crate::engine::data::{edges, envelope, interior};
 use crate::engine::{Active, Phase};
 use crate::request::{Op, Output, PageWork};
@@ -90,14 +91,28 @@ impl Engine {
 
     /// A unit of a volume gets this place. In a row its sums are those of what was there before, or of what a crash left.
     pub(in crate::engine) fn place_taken(&mut self, volume: VolumeId, chunk: ChunkId, place: u32) {
-        let Some(c) = self.pool.chunk(chunk).filter(|_| self.sums.is_on()) else { return };
+        if !self.is_summed(volume) {
+            return self.place_unsummed(chunk, place);
+        }
+        let Some(c) = self.pool.chunk(chunk) else { return };
         let Some((row, _)) = c.row_of(place) else { return };
         self.sums.uninitialized.insert((chunk, place), if c.is_live(row) { Put::Nothing } else { Put::Zeros });
-        if !self.is_summed(volume) {
-            // Nobody is going to put any in.
-            let (index, first) = locate(self.sums.kind, u64::from(place) * UNIT);
-            self.with_page(chunk, index, Need::Init { first });
+    }
+
+    /// What is written there from now on gets no sums.
+    pub(in crate::engine) fn place_unsummed(&mut self, chunk: ChunkId, place: u32) {
+        if let Some(c) = self.pool.chunk_mut(chunk).filter(|_| self.sums.is_on()) {
+            c.set_unsummed(place);
         }
+    }
+
+    /// Whether the sums of a place in a row are of what is there. Of others they may be: nobody wrote there since, or somebody who
+    /// has none.
+    pub(in crate::engine) fn has_own_sums(&self, chunk: ChunkId, place: u32) -> bool {
+        let is_summed = |c: &Chunk| c.is_taken(place) && !c.is_unsummed(place);
+        self.sums.is_on()
+            && self.pool.chunk(chunk).is_some_and(is_summed)
+            && !self.sums.uninitialized.contains_key(&(chunk, place))
     }
 
     /// Before the first sums are put into a place, so many of them, all of it gets some.
