@@ -9,7 +9,7 @@ pub const REQUESTS_MAX: usize = 65_536;
 
 impl Engine {
     pub(super) fn submit(&mut self, request: Request) {
-        if self.is_parking() && self.park_request(request) {
+        if self.park_request(request) {
             return;
         }
         match self.admit(&request) {

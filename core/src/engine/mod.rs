@@ -287,7 +287,10 @@ impl Engine {
         engine.adopt_ring();
         engine.adopt_unflushed(unflushed);
         engine.tell_damaged(&damaged);
-        if !engine.replay(replay, is_claimed || log_copies_differ) {
+        if is_claimed || log_copies_differ {
+            engine.park_requests();
+        }
+        if !engine.replay(replay) {
             engine.start_checkpoint();
         }
         engine
@@ -455,7 +458,11 @@ impl Engine {
 
     /// Nothing is under way: no request, no I/O, no commit.
     pub fn is_quiet(&self) -> bool {
-        self.requests.len() == 0 && self.ios.len() == 0 && self.mends.len() == 0 && self.rows.is_idle()
+        self.requests.len() == 0
+            && self.ios.len() == 0
+            && self.mends.len() == 0
+            && self.rows.is_idle()
+            && !self.is_parking()
     }
 
     /// A scratch block of the host's.

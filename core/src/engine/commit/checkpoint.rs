@@ -1,21 +1,12 @@
 //! Checkpoints: an image of everything to free pages, a flush, superblocks that name it.
 //!
-//! The first one of an opening begins with a *claim* where members are missing or behind: superblocks that name this opening
-//! and the image that it found. A power cut among the superblocks of a checkpoint leaves two images that are whole: the new
-//! one is named by some members only, and the pages that only one of the two has are free to whoever opens the other.
-//!
-//! | the opening found | without a claim | with it |
-//! |---|---|---|
-//! | the old image, since who names the new one is missing | its pages are written over; then it comes back, is the newest, and names nothing | it is not the newest any more |
-//! | the new image, on some members | pages of the old one are written over; then just those members are lost | the others name the new one as well |
-//!
-//! In the first case the one that is missing may even be ahead by the superblock of the next image, when it had been claimed with
-//! the others and was cut in turn. So superblocks say who was away, and that decides: see [`Superblock::went_on_without`].
+//! The first one of an opening may begin with a claim: see [`super::opening`].
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Claim, Commit, Copies, Departing, Engine, Waiter};
+use super::opening::Claim;
+use super::{Commit, Copies, Departing, Engine, Waiter};
 use crate::ChunkType;
 use crate::chunk::Chunk;
 use crate::device::{Device, Role};
@@ -50,8 +41,8 @@ pub(super) struct Checkpoint {
     pub(super) stale: Vec<Page>,
     /// System chunks that it leaves.
     pub(super) leaves: Option<Departing>,
-    claim: Option<Claim>,
-    step: Step,
+    pub(super) claim: Option<Claim>,
+    pub(super) step: Step,
     /// Pages that are still to be written.
     writes: Vec<(Page, Vec<u8>)>,
     /// Number of its flush.
@@ -64,8 +55,8 @@ pub(super) struct Checkpoint {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    /// In so many rounds.
+pub(super) enum Step {
+    /// A round of it.
     Claim(u8),
     Pages,
     Flush,
@@ -137,7 +128,7 @@ impl Engine {
         match checkpoint.step {
             _ if checkpoint.failed || self.commit.dead => self.abandon_checkpoint(),
             Step::Claim(0) if checkpoint.copies.written == 0 => self.abandon_checkpoint(),
-            Step::Claim(round) => self.claimed(round),
+            Step::Claim(round) => self.claim(round + 1),
             Step::Pages => {
                 let pending = self.flush_devices(Owner::CheckpointFlush);
                 let flush = self.flush_begins();
@@ -216,43 +207,10 @@ impl Engine {
         });
         // Before its pages arrive: a published queue decides then.
         self.post_dirty();
-        match self.commit.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.claim.is_some()) {
-            true => self.claim(0),
-            false => self.write_image(),
-        }
+        self.claim(0);
     }
 
-    /// First those that have the image that was found, then those that are behind. They stay so by a generation or two, since they
-    /// may lack pages of the image: at first by as many as leave the slot alone that counts until then. The superblock of the
-    /// next image goes to one of their slots; torn there, it must not leave what they had before, so the other one gets the claim too.
-    fn claim(&mut self, round: u8) {
-        let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
-        (checkpoint.step, checkpoint.copies) = (Step::Claim(round), Copies::default());
-        let Some(Claim { superblock, behind }) = checkpoint.claim.clone() else { return };
-        let claimed = superblock.generation;
-        let generation = |id| match (round, behind.get(&id)) {
-            (0, None) => Some(claimed),
-            (1, Some(before)) => Some(claimed - 2 + (claimed - 1 - before) % 2),
-            (2, Some(before)) => Some(claimed - 2 + (claimed - before) % 2),
-            _ => None,
-        };
-        self.issue_superblocks(superblock, generation);
-    }
-
-    /// A round of claims is over.
-    fn claimed(&mut self, round: u8) {
-        let checkpoint = self.commit.checkpoint.as_ref().expect("under way");
-        let has_behind = checkpoint.claim.as_ref().is_some_and(|claim| !claim.behind.is_empty());
-        match has_behind && round < 2 {
-            true => self.claim(round + 1),
-            false => return self.write_image(),
-        }
-        if self.commit.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.copies.pending == 0) {
-            self.claimed(round + 1);
-        }
-    }
-
-    fn write_image(&mut self) {
+    pub(super) fn write_image(&mut self) {
         let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
         (checkpoint.step, checkpoint.copies) = (Step::Pages, Copies::default());
         for (page, bytes) in core::mem::take(&mut checkpoint.writes) {
@@ -346,7 +304,7 @@ impl Engine {
     }
 
     /// To members that are to get one, of this generation.
-    fn issue_superblocks(&mut self, mut sb: Superblock, generation: impl Fn(DeviceId) -> Option<u64>) {
+    pub(super) fn issue_superblocks(&mut self, mut sb: Superblock, generation: impl Fn(DeviceId) -> Option<u64>) {
         let members: Vec<_> =
             self.pool.devices().filter(|d| has_superblock(d)).map(|d| (d.id, d.uuid, d.size)).collect();
         for (id, uuid, size) in members {

@@ -133,6 +133,7 @@ impl Engine {
         all.extend(core::mem::take(&mut commit.stable_waiters).into_iter().map(|(_, waiter)| waiter));
         commit.round = Round::Idle;
         self.give_up_rows();
+        self.release_parked();
         all.extend(self.give_up_marks().into_iter().map(Waiter::Request));
         for waiter in all {
             self.wake(waiter, false);

@@ -11,13 +11,15 @@
 
 mod checkpoint;
 mod log;
+mod opening;
 mod reserve;
 mod round;
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use self::checkpoint::Checkpoint;
+pub(super) use self::opening::Claim;
 use self::reserve::Refusal;
 use self::round::Round;
 use super::{Engine, Waiter};
@@ -27,6 +29,7 @@ use crate::meta::Superblock;
 use crate::meta::journal::Lsn;
 use crate::meta::pages::{Page, PageSpace};
 use crate::meta::superblock::SLOTS;
+use crate::request::Request;
 use crate::units::{BLOCKS_PER_UNIT, ChunkId, DeviceId, Instant};
 
 pub(super) struct Commit {
@@ -35,6 +38,8 @@ pub(super) struct Commit {
     root: Vec<Page>,
     /// What the first checkpoint begins with, where members are missing or behind.
     claim: Option<Claim>,
+    /// Requests that wait for the first checkpoint, if they have to.
+    parked: Option<Vec<Request>>,
     /// The checkpoint that ends the log of the run before is not durable yet: nothing may be logged, and no space
     /// handed out or discarded. A power cut would bring back maps that still refer to it.
     opening: bool,
@@ -85,15 +90,6 @@ pub(super) struct Commit {
     unstable_since: Option<Instant>,
 }
 
-/// Superblocks that say that an opening counts, before it has an image of its own: see [`checkpoint`].
-#[derive(Clone)]
-pub(super) struct Claim {
-    /// As it was found, but for the opening, and of the generation after it.
-    pub(super) superblock: Superblock,
-    /// Members that say an earlier one, and what they said before.
-    pub(super) behind: BTreeMap<DeviceId, u64>,
-}
-
 /// What a checkpoint leaves behind.
 #[derive(Default)]
 pub(super) struct Departing {
@@ -119,6 +115,7 @@ impl Commit {
             pages,
             root,
             claim,
+            parked: None,
             opening: true,
             dead: false,
             starved: false,

@@ -153,7 +153,7 @@ impl Rows {
 
     /// Nothing is under way.
     pub(super) fn is_idle(&self) -> bool {
-        self.works.len() == 0 && self.lines.is_empty() && self.ring.is_idle() && !self.replay.is_under_way()
+        self.works.len() == 0 && self.lines.is_empty() && self.ring.is_idle() && self.replay.is_done()
     }
 }
 
@@ -273,6 +273,5 @@ impl Engine {
             self.fail_work(id);
         }
         self.give_up_ring();
-        self.release_parked();
     }
 }

@@ -1,5 +1,5 @@
 //! What an opening found in the stripe journal goes in place again, before the first checkpoint: once that counts, the
-//! journal of the run before is never looked at any more. Requests wait until then.
+//! journal of the run before is never looked at any more. Requests wait until then, if anything is to be put in place.
 //!
 //! ```text
 //!   groups that some copy of the journal lacks --> written there, forced --> all in place --> the first checkpoint
@@ -11,12 +11,12 @@ use alloc::vec::Vec;
 
 use super::{Engine, RowId};
 use crate::chunk::Column;
+use crate::engine::Slip;
 use crate::engine::sums::SUMS_VOLUME;
-use crate::engine::{REQUESTS_MAX, Slip};
 use crate::meta::assembly::{self, Lacking, Replayed, Word};
 use crate::profile::{column_of, data_stripes};
 use crate::queue::{CopySet, Io, Owner};
-use crate::request::{DeviceOp, IoError, Request};
+use crate::request::{DeviceOp, IoError};
 use crate::units::{BLOCK, STRIP};
 
 /// Blocks on their way at once.
@@ -28,9 +28,6 @@ pub(super) struct Replay {
     left: Vec<(RowId, u8, u8, Arc<[u8]>)>,
     pending: u32,
     step: Step,
-    /// Requests wait for the first checkpoint.
-    is_parking: bool,
-    parked: Vec<Request>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,17 +40,14 @@ enum Step {
 }
 
 impl Replay {
-    pub(super) fn is_under_way(&self) -> bool {
-        self.step != Step::Done || self.is_parking
+    pub(super) fn is_done(&self) -> bool {
+        self.step == Step::Done
     }
 }
 
 impl Engine {
     /// Begins with the opening; true when there is something to write again, and then the first checkpoint comes after that.
-    ///
-    /// Requests wait for the first checkpoint where something that was found is not on all copies, or members may know more: a
-    /// power cut may take just those who have a mark that a write relies on, or bring back who knows nothing of it.
-    pub(in crate::engine) fn replay(&mut self, found: assembly::Replay, is_uncertain: bool) -> bool {
+    pub(in crate::engine) fn replay(&mut self, found: assembly::Replay) -> bool {
         let assembly::Replay { words, mut lacking, may_know_more } = found;
         // Of a block that is in several groups the last counts.
         let mut blocks: BTreeMap<(RowId, u8, u8), Arc<[u8]>> = BTreeMap::new();
@@ -81,43 +75,17 @@ impl Engine {
             // Void groups only.
             lacking.clear();
         }
-        let is_parking = is_uncertain || may_know_more || !left.is_empty();
-        let is_parking = is_parking && !self.slips(Slip::RequestsNotParked);
-        self.rows.replay = Replay { lacking, left, is_parking, step: Step::Journal, ..Replay::default() };
+        if may_know_more || !left.is_empty() {
+            self.park_requests();
+        }
+        self.rows.replay = Replay { lacking, left, step: Step::Journal, ..Replay::default() };
         self.replay_on();
         self.is_replaying()
     }
 
     /// Whether something that was found in the journal is not in place yet.
     pub(in crate::engine) fn is_replaying(&self) -> bool {
-        self.rows.replay.step != Step::Done
-    }
-
-    /// Whether requests have to wait for the first checkpoint.
-    pub(in crate::engine) fn is_parking(&self) -> bool {
-        self.rows.replay.is_parking
-    }
-
-    /// The first checkpoint counts, or there will be none.
-    pub(in crate::engine) fn release_parked(&mut self) {
-        self.rows.replay.is_parking = false;
-        for request in core::mem::take(&mut self.rows.replay.parked) {
-            self.submit(request);
-        }
-    }
-
-    /// False when no more may wait.
-    pub(in crate::engine) fn park_request(&mut self, request: Request) -> bool {
-        let has_room = self.parked() < REQUESTS_MAX;
-        if has_room {
-            self.rows.replay.parked.push(request);
-        }
-        has_room
-    }
-
-    /// Requests that wait for the first checkpoint.
-    pub(in crate::engine) fn parked(&self) -> usize {
-        self.rows.replay.parked.len()
+        !self.rows.replay.is_done()
     }
 
     /// Goes on as far as it goes without waiting.
