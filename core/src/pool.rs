@@ -31,6 +31,7 @@ use crate::volume::{Entry, LEAF, Map, Volume};
 use totals::Totals;
 
 /// A pool.
+#[derive(Clone)]
 pub struct Pool {
     /// Name.
     pub name: String,

@@ -154,7 +154,7 @@ impl Regions {
 }
 
 /// A set of units that work is left for, in order of their volume.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Units {
     /// By region; never a word of zeros.
     words: BTreeMap<Region, u64>,

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+#[derive(Clone)]
 pub(crate) struct Slab<T> {
     places: Vec<Option<T>>,
     free: Vec<u32>,

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 pub(crate) const CHUNK_ROW: usize = 512;
 
 /// `ROW` is the ids of one row, at most.
+#[derive(Clone)]
 pub(crate) struct Sparse<T, const ROW: usize = 128> {
     /// Empty: nothing in this row.
     rows: Vec<Vec<Option<T>>>,

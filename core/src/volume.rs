@@ -122,7 +122,7 @@ impl Leaf {
 }
 
 /// A leaf with what the checkpoint needs to know of it.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Slot {
     leaf: Option<Leaf>,
     /// Where the last checkpoint put it; 0 = nowhere.
@@ -206,7 +206,7 @@ impl Extent {
 }
 
 /// The map of a volume.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Map {
     /// Each as long as its highest leaf wants.
     directories: Sparse<Vec<Slot>, ROW>,
@@ -433,6 +433,7 @@ impl Map {
 }
 
 /// One volume.
+#[derive(Clone)]
 pub struct Volume {
     /// Id within the pool, never reused.
     pub id: VolumeId,

@@ -183,18 +183,18 @@ impl Report {
     }
 
     fn text(&self) -> String {
-        let Tally { points, in_recovery, cuts, lives } = self.tally;
+        let Tally { points, states, in_recovery, cuts, lives } = self.tally;
         let (rate, took) = (self.rate(), self.took.as_secs_f64());
         format!(
-            "{points} crash points ({in_recovery} in recovery) at {cuts} cuts of {lives} runs, {rate} a second a core, \
+            "{points} crash points ({in_recovery} in recovery, {states} different states) at {cuts} cuts of {lives} runs, {rate} a second a core, \
              {took:.0} s"
         )
     }
 
     fn json(&self) -> Value {
-        let Tally { points, in_recovery, cuts, lives } = self.tally;
+        let Tally { points, states, in_recovery, cuts, lives } = self.tally;
         json!({
-            "failed": false, "points": points, "in_recovery": in_recovery, "cuts": cuts, "runs": lives,
+            "failed": false, "points": points, "states": states, "in_recovery": in_recovery, "cuts": cuts, "runs": lives,
             "points_per_s_core": self.rate(), "seconds": self.took.as_secs_f64(),
         })
     }

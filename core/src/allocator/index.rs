@@ -21,6 +21,7 @@ use crate::profile::Profile;
 use crate::units::DeviceId;
 
 /// See the module.
+#[derive(Clone)]
 pub(crate) struct Index {
     rules: Rules,
     profile: Profile,

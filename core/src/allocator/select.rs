@@ -45,6 +45,7 @@ pub(super) enum Shortest {
 }
 
 /// One question to the allocator, with everything that does not depend on what is free.
+#[derive(Clone)]
 pub(super) struct Job {
     rules: Rules,
     profile: Profile,

@@ -41,7 +41,7 @@ const AHEAD: u64 = 16;
 /// Idle for so long, a region may be cleaned; an idle pool is.
 const CLEAN_NS: u64 = 5_000_000_000;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Intent {
     /// For the laboratory: nothing is marked.
     is_off: bool,
@@ -62,6 +62,7 @@ pub(super) struct Intent {
     last: Instant,
 }
 
+#[derive(Clone)]
 struct Mark {
     /// Its record.
     lsn: Lsn,

@@ -14,7 +14,7 @@ use crate::units::DeviceId;
 
 /// Queues by the ids of their members. An id without a member has none: ids off a disk may be high, and a queue with its
 /// histograms is large.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Queues(Vec<Option<Box<DeviceQueue>>>);
 
 impl Queues {

@@ -11,7 +11,7 @@ const WINDOW_NS: u64 = 60_000_000_000;
 const SAMPLE_NS: u64 = 1_000_000_000;
 
 /// Of one scrub, or of one job.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Meter {
     /// Since when it has been running, as far as that is not written down.
     since: Option<Instant>,

@@ -75,6 +75,7 @@ use crate::slab::Slab;
 use crate::units::{BLOCK, BufId, BufRange, DeviceId, Instant, IoId, Uuid};
 
 /// A client's request on its way.
+#[derive(Clone)]
 struct Active {
     request: Request,
     /// I/Os to wait for.
@@ -101,7 +102,7 @@ struct Active {
 }
 
 /// What went wrong so far.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Trouble {
     /// Copies of a write that a device did not take.
     missed: Vec<(DeviceId, CopySet, IoError)>,
@@ -124,6 +125,7 @@ enum Phase {
 }
 
 /// Who waits for the log or a flush.
+#[derive(Clone)]
 enum Waiter {
     Request(u32),
     /// The checkpoint under way looks by itself.
@@ -151,6 +153,7 @@ enum Waiter {
 }
 
 /// A pool that is served. See the crate's documentation for the law of the door.
+#[derive(Clone)]
 pub struct Engine {
     pool: Pool,
     now: Instant,

@@ -25,7 +25,7 @@ impl Home {
 }
 
 /// The next leaf to look at.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Walk {
     volume: u32,
     leaf: u64,

@@ -18,7 +18,7 @@ use crate::slab::Slab;
 use crate::units::{ClientId, IoId};
 
 /// By client, what it holds back: nothing is there for a client without a plug.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Plugs(BTreeMap<ClientId, Vec<IoId>>);
 
 impl Plugs {

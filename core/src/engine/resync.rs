@@ -25,7 +25,7 @@ const BACKGROUND_MAX: usize = 8;
 /// Regions whose units without content one turn passes over.
 const TURN: u32 = 64;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Resync {
     doubts: Units,
     active: BTreeSet<(VolumeId, u64)>,

@@ -24,7 +24,7 @@ use crate::volume::{Entry, LEAF};
 /// The widest chunk's record takes no more of the root than this many leaves take in pages.
 const CHUNK_RECORD_LEAVES: u64 = 2;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Space {
     epoch: u64,
     /// Requests under way in the present epoch and the one before.
@@ -42,6 +42,7 @@ pub(super) struct Space {
     pub(super) room: bool,
 }
 
+#[derive(Clone)]
 struct Retired {
     what: Place,
     epoch: u64,
@@ -49,6 +50,7 @@ struct Retired {
 }
 
 /// What comes free.
+#[derive(Clone)]
 enum Place {
     Unit(Entry),
     Extent(Column),

@@ -34,7 +34,7 @@ const BATCH: usize = 256;
 /// After an error of the member that is caught up; the next errors wait so many times longer.
 const PAUSE_NS: u64 = 1_000_000_000;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Stale {
     /// Units to mend, of regions that some member that is there missed.
     left: Units,

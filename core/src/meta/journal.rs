@@ -86,7 +86,7 @@ pub(crate) fn open(block: &[u8], pool: Uuid) -> Result<(BlockHead, Vec<Record>),
     if r.is_empty() { Ok((head, records)) } else { Err(Malformed) }
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Pending {
     count: u16,
     payload: Vec<u8>,
@@ -100,6 +100,7 @@ pub(crate) struct Run {
     pub(crate) bytes: Vec<u8>,
 }
 
+#[derive(Clone)]
 pub(crate) struct Journal {
     pool: Uuid,
     epoch: u32,

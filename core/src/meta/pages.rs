@@ -70,13 +70,14 @@ pub(crate) fn content(bytes: &[u8]) -> Result<&[u8], Malformed> {
 }
 
 /// Which pages are taken.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct PageSpace {
     chunks: BTreeMap<ChunkId, Taken>,
     free: u64,
     total: u64,
 }
 
+#[derive(Clone)]
 struct Taken {
     bits: Vec<u64>,
     /// Words below are full.

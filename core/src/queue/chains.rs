@@ -25,13 +25,14 @@ pub(super) struct Chain {
     last: u32,
 }
 
+#[derive(Clone)]
 struct Link {
     io: Waiting,
     next: Option<u32>,
 }
 
 /// All requests of a queue that have not left.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Chains {
     chains: Slab<Chain>,
     links: Slab<Link>,

@@ -44,6 +44,7 @@ pub(crate) struct Departure {
     pub(crate) members: u64,
 }
 
+#[derive(Clone)]
 pub(crate) struct DeviceQueue {
     config: Config,
     scheduler: Scheduler,
@@ -61,6 +62,7 @@ pub(crate) struct DeviceQueue {
     pub(crate) stats: Box<QueueStats>,
 }
 
+#[derive(Clone)]
 enum Scheduler {
     Braid(Box<BraidQueue>),
     Zfs(Box<VdevQueue>),

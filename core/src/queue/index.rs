@@ -8,7 +8,7 @@ use alloc::collections::BTreeMap;
 use super::chains::{Chain, ChainId};
 
 /// Requests of one direction (or of one operation: whoever keeps it decides).
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Index {
     /// Position, then order of creation: several requests may begin at one place.
     starts: BTreeMap<(u64, u64), ChainId>,

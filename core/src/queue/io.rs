@@ -105,6 +105,7 @@ impl Owner {
 }
 
 /// See the module.
+#[derive(Clone)]
 pub(crate) struct Io {
     pub(crate) owner: Owner,
     pub(crate) op: DeviceOp,

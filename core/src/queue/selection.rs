@@ -51,6 +51,7 @@ pub(super) const BACKGROUND: Mask = {
 const BEHIND_LAST: usize = Class::COUNT;
 
 /// Rules and counts of one device.
+#[derive(Clone)]
 pub(super) struct Selection {
     settings: QueueSettings,
     /// Commands by class.

@@ -56,7 +56,7 @@ pub struct Command {
 }
 
 /// The commands that leave at one turn. Reused, so that dispatch allocates nothing in the long run.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Leaving {
     /// In the order of dispatch.
     pub commands: Vec<Command>,

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use crate::units::{DeviceId, Instant};
 
 /// A moment for each member, or none.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Wakes {
     in_order: BTreeSet<(Instant, DeviceId)>,
     of: Vec<Option<Instant>>,

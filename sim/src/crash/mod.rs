@@ -14,11 +14,13 @@
 //! | `moment.rs` | the disks at a cut: what is decided, what is open |
 //! | `remains.rs` | what a cut leaves of what is open: a number says it |
 //! | `promise.rs` | what must be there |
+//! | `openings.rs` | pools that were opened, for states that differ elsewhere |
 //! | `reopen.rs` | the pool is opened from that and looked at |
 //! | `memory.rs` | buffers and disks meanwhile |
 //! | `mistake.rs` | wrong builds that have to be found |
 //!
-//! One point = one state of the disks that was opened and checked. Cuts are made after everything that adds a state or takes
+//! One point = a cut and what it leaves. Several may leave the same state of the disks: that is opened and checked once, as long as nothing
+//! more is known. Cuts are made after everything that adds a state or takes
 //! one away: a write that was sent, a flush or a forced write that ended, an answer that promises something; what is between
 //! them has the same states and no more to check. A write that was just sent is only looked at in states that have
 //! some of it. Every subset of the last six open writes is tried; what more there is, and tears of sectors and
@@ -31,6 +33,7 @@ mod life;
 pub(crate) mod memory;
 mod mistake;
 mod moment;
+mod openings;
 mod promise;
 mod remains;
 mod reopen;
@@ -136,6 +139,8 @@ pub struct Failure {
 pub struct Tally {
     /// States that were opened and checked.
     pub points: u64,
+    /// Of these, states that were none of those before, or of which more was known.
+    pub states: u64,
     /// Of these, states of a recovery that was cut.
     pub in_recovery: u64,
     /// Cuts, of all lives.
@@ -148,6 +153,7 @@ impl Tally {
     /// Both together.
     pub fn add(&mut self, other: &Tally) {
         self.points += other.points;
+        self.states += other.states;
         self.in_recovery += other.in_recovery;
         self.cuts += other.cuts;
         self.lives += other.lives;
@@ -256,7 +262,7 @@ impl Sweep<'_> {
         let present = remains::leave(moment, cut.state, cut.lost);
         self.tally.points += 1;
         self.tally.in_recovery += u64::from(self.path.len() > 1);
-        caught(|| reopener.look(moment, &present))?;
+        self.tally.states += u64::from(caught(|| reopener.look(moment, &present))?);
         if self.rules.alike && self.tally.points.is_multiple_of(ALIKE_EVERY) {
             caught(|| life::alike(self.scene, moment.tape(), moment, &present))?;
         }

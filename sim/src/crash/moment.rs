@@ -8,12 +8,15 @@
 //! Two writes of one block are never under way at once, so a later one in `open` is the later one on the disk. A flush moves
 //! what had ended when it was sent into `base`, a forced write goes there by itself when it ends; what an earlier write
 //! had in those blocks does not matter any more.
+//!
+//! States that are alike are told by their *prints*: a number for each disk to which each block adds what it holds. Of different
+//! ones two have the same with a chance of one in 2^64.
 
 use std::rc::Rc;
 
 use super::promise::Known;
 use super::tape::{Cell, Mark, Tape};
-use crate::disk::{Block, ZERO};
+use crate::disk::{Block, SECTORS, ZERO};
 
 /// A write that is not decided.
 #[derive(Clone, Debug)]
@@ -51,8 +54,10 @@ pub(crate) struct Moment<'t> {
     pub(crate) gone: Vec<usize>,
     flushes: Vec<(u32, usize, u64)>,
     ended: u64,
-    /// Torn blocks of the present state.
-    torn: Vec<Block>,
+    /// Torn blocks of the present state, and what stands for what they hold.
+    torn: Vec<(Block, u64)>,
+    /// By disk: what tells its content from that of others.
+    prints: Vec<u64>,
     undo: Vec<(usize, u32, Cell)>,
 }
 
@@ -69,6 +74,7 @@ impl<'t> Moment<'t> {
             flushes: Vec::new(),
             ended: 0,
             torn: Vec::new(),
+            prints: vec![0; tape.base.len()],
             undo: Vec::new(),
         }
     }
@@ -153,7 +159,7 @@ impl<'t> Moment<'t> {
                 earlier.blocks.retain(|(block, _)| !open.blocks.iter().any(|(b, _)| b == block));
             }
             for &(block, cell) in &open.blocks {
-                self.disks[open.disk][block as usize] = cell;
+                self.put(open.disk, block, cell);
             }
         }
         rest.retain(|o| !o.blocks.is_empty());
@@ -167,8 +173,32 @@ impl<'t> Moment<'t> {
         match cell as usize {
             0 => &ZERO,
             at if at < cells => &self.tape.cells[at],
-            at => &self.torn[at - cells],
+            at => &self.torn[at - cells].0,
         }
+    }
+
+    /// What stands for the content of a cell, in every state of this tape.
+    pub(crate) fn name(&self, cell: Cell) -> u64 {
+        match (cell as usize).checked_sub(self.tape.cells.len()) {
+            None => cell.into(),
+            Some(torn) => self.torn[torn].1,
+        }
+    }
+
+    /// What tells this state from every other one of this tape, with these disks there.
+    pub(crate) fn print(&self, present: &[bool]) -> u64 {
+        let of = |(&print, &here): (&u64, &bool)| if here { print } else { u64::MAX };
+        self.prints.iter().zip(present).map(of).fold(0, mixed)
+    }
+
+    /// From now on a block is this; what it was.
+    fn put(&mut self, disk: usize, block: u32, cell: Cell) -> Cell {
+        let before = self.disks[disk][block as usize];
+        let part = |cell| mixed(block.into(), self.name(cell));
+        let change = part(before) ^ part(cell);
+        self.prints[disk] ^= change;
+        self.disks[disk][block as usize] = cell;
+        before
     }
 
     /// The cell means the same for every state of this tape.
@@ -178,43 +208,48 @@ impl<'t> Moment<'t> {
 
     /// An open write arrives: `takes` says which sectors of it, counted from its beginning; none asks for all.
     pub(crate) fn arrive(&mut self, which: usize, mut takes: Option<&mut dyn FnMut(usize) -> bool>) {
-        let Moment { tape, disks, open, torn, undo, .. } = self;
-        let Open { disk, blocks, .. } = &open[which];
-        for (i, &(block, cell)) in blocks.iter().enumerate() {
-            let there = &mut disks[*disk][block as usize];
+        let disk = self.open[which].disk;
+        for i in 0..self.open[which].blocks.len() {
+            let (block, cell) = self.open[which].blocks[i];
             let new = match &mut takes {
                 None => cell,
                 Some(takes) => {
-                    let cells = tape.cells.len();
-                    let of = |cell: Cell| match cell as usize {
-                        at if at < cells => &tape.cells[at],
-                        at => &torn[at - cells],
-                    };
-                    let mut taken = [false; crate::disk::SECTORS];
-                    for (sector, taken) in taken.iter_mut().enumerate() {
-                        *taken = takes(i * crate::disk::SECTORS + sector);
-                    }
-                    match taken.iter().filter(|t| **t).count() {
+                    let taken = (0..SECTORS).filter(|sector| takes(i * SECTORS + sector));
+                    match taken.fold(0u8, |bits, sector| bits | 1 << sector) {
                         0 => continue,
-                        crate::disk::SECTORS => cell,
-                        _ => {
-                            let mut each = taken.into_iter();
-                            let mixed = of(*there).torn(of(cell), || each.next().unwrap_or(false));
-                            torn.push(mixed);
-                            (cells + torn.len() - 1) as Cell
-                        }
+                        u8::MAX => cell,
+                        taken => self.tear(self.disks[disk][block as usize], cell, taken),
                     }
                 }
             };
-            undo.push((*disk, block, std::mem::replace(there, new)));
+            let before = self.put(disk, block, new);
+            self.undo.push((disk, block, before));
         }
+    }
+
+    /// A block with these sectors of the new one.
+    fn tear(&mut self, old: Cell, new: Cell, taken: u8) -> Cell {
+        let mut sector = 0..SECTORS;
+        let torn = self.block(old).torn(self.block(new), || sector.next().is_some_and(|at| taken >> at & 1 == 1));
+        let name = [new.into(), taken.into()].into_iter().fold(self.name(old), mixed);
+        self.torn.push((torn, name));
+        (self.tape.cells.len() + self.torn.len() - 1) as Cell
     }
 
     /// As before the first [`arrive`](Self::arrive).
     pub(crate) fn take_back(&mut self) {
         while let Some((disk, block, cell)) = self.undo.pop() {
-            self.disks[disk][block as usize] = cell;
+            self.put(disk, block, cell);
         }
         self.torn.clear();
     }
+}
+
+/// One number of two, such that others give another one (the finalizer of MurmurHash3).
+pub(crate) fn mixed(a: u64, b: u64) -> u64 {
+    let mut x = a.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ b;
+    for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53] {
+        x = (x ^ x >> 33).wrapping_mul(factor);
+    }
+    x ^ x >> 33
 }

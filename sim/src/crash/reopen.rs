@@ -10,9 +10,10 @@
 //!
 //! What the engine writes meanwhile never reaches the disks of the moment; a [life](super::life) of its own shows what becomes
 //! of a recovery that is cut. Blocks are read first, since that evens their copies out, and then their copies are looked at. Superblocks
-//! are read once for all states of a tape that have the same bytes there.
+//! are read once for all states of a tape that have the same bytes there, and a [pool that was opened](super::openings) is used again
+//! where all that its opening read is the same. A state that is the same altogether, with nothing more known, has nothing more to show.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use braid_core::chunk::Column;
@@ -30,6 +31,7 @@ use braid_core::{Engine, Pool};
 use super::memory::{Memory, Stamps};
 use super::mistake::Mistake;
 use super::moment::Moment;
+use super::openings::{Openings, Way};
 use super::promise::{Known, VolumePromise};
 use super::tape::Cell;
 use crate::checker::Checker;
@@ -47,6 +49,9 @@ const TURNS_MAX: u64 = 200_000;
 
 /// See the module. What it keeps from state to state belongs to one tape.
 pub(crate) struct Reopener {
+    /// States that were well: their prints, and what was known.
+    seen: HashSet<(u64, *const Known)>,
+    openings: Openings,
     slots: BTreeMap<[Cell; SLOT_BLOCKS], Result<Superblock, SlotError>>,
     /// Bytes of records, which many states share.
     records: BTreeMap<Vec<Cell>, Arc<Vec<u8>>>,
@@ -62,6 +67,8 @@ impl Reopener {
     pub(crate) fn new(boot: u8, mistake: Option<Mistake>) -> Reopener {
         let boot = if mistake == Some(Mistake::BootNotTold) { boot } else { boot + 1 };
         Reopener {
+            seen: HashSet::new(),
+            openings: Openings::default(),
             slots: BTreeMap::new(),
             records: BTreeMap::new(),
             mistake,
@@ -71,16 +78,27 @@ impl Reopener {
         }
     }
 
-    /// Opens and checks; what was wrong, as a sentence of a checker.
-    pub(crate) fn look(&mut self, state: &Moment<'_>, present: &[bool]) -> Result<(), String> {
-        let mut engine = self.open(state, present).map_err(|why| Checker::Tolerance.says(why))?;
+    /// Opens and checks; what was wrong, as a sentence of a checker, or whether this was another state than all before.
+    pub(crate) fn look(&mut self, state: &Moment<'_>, present: &[bool]) -> Result<bool, String> {
         let known = &*state.known;
-        check_volumes(engine.pool(), known)?;
-        self.read(&mut engine, state, known)?;
-        self.check_copies(&engine, state, known)
+        let is_new = self.seen.insert((state.print(present), std::ptr::from_ref(known)));
+        if is_new {
+            let mut engine = self.open(state, present).map_err(|why| Checker::Tolerance.says(why))?;
+            check_volumes(engine.pool(), known)?;
+            self.read(&mut engine, state, known)?;
+            self.check_copies(&engine, state, known)?;
+        }
+        Ok(is_new)
     }
 
     fn open(&mut self, state: &Moment<'_>, present: &[bool]) -> Result<Engine, String> {
+        match self.openings.find(state, present) {
+            Some(engine) => Ok(engine),
+            None => self.open_anew(state, present),
+        }
+    }
+
+    fn open_anew(&mut self, state: &Moment<'_>, present: &[bool]) -> Result<Engine, String> {
         let boot = Uuid([self.boot; 16]);
         let mut found = Vec::with_capacity(present.len());
         for disk in (0..present.len()).filter(|&disk| present[disk]) {
@@ -89,10 +107,12 @@ impl Reopener {
         }
         let newest = found.iter().max_by_key(|sb| sb.generation).cloned();
         let mut assembly = Assembly::new(found, boot)?;
+        let mut way = Way::of(state, present);
         for _ in 0..100 {
             match assembly.step() {
                 Step::Failed(why) => return Err(why),
                 Step::Read(reads) => {
+                    self.openings.reads(&mut way, state, &reads);
                     for read in reads {
                         let mut bytes = self.meta(state, &read);
                         if let (Some(Mistake::OldLogCounts), Some(sb)) = (self.mistake, &newest) {
@@ -104,7 +124,9 @@ impl Reopener {
                 }
                 Step::Ready(opened) => {
                     let slip = self.mistake.and_then(Mistake::slip);
-                    return Ok(Engine::slipping(*opened, Instant(0), boot, Uuid([0xa5; 16]), slip));
+                    let engine = Engine::slipping(*opened, Instant(0), boot, Uuid([0xa5; 16]), slip);
+                    self.openings.keep(&way, &engine);
+                    return Ok(engine);
                 }
             }
         }

@@ -26,6 +26,7 @@ use crate::units::DeviceId;
 /// Leaves that may change before a checkpoint is due: bounds the work of one.
 const DIRTY_LEAVES_MAX: u64 = 4096;
 
+#[derive(Clone)]
 pub(super) struct Checkpoint {
     first_lsn: Lsn,
     log_seq: u64,

@@ -32,6 +32,7 @@ use crate::meta::superblock::SLOTS;
 use crate::request::Request;
 use crate::units::{BLOCKS_PER_UNIT, ChunkId, DeviceId, Instant};
 
+#[derive(Clone)]
 pub(super) struct Commit {
     superblock: Superblock,
     pages: PageSpace,
@@ -91,7 +92,7 @@ pub(super) struct Commit {
 }
 
 /// What a checkpoint leaves behind.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Departing {
     /// System chunks.
     pub(super) chunks: Vec<ChunkId>,
@@ -102,7 +103,7 @@ pub(super) struct Departing {
 }
 
 /// Copies of something under way.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Copies {
     pending: u32,
     written: u32,

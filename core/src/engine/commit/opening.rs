@@ -29,6 +29,7 @@ use crate::units::DeviceId;
 const ROUNDS: u8 = 3;
 
 /// Superblocks that say that an opening counts, before it has an image of its own.
+#[derive(Clone)]
 pub(in crate::engine) struct Claim {
     /// As it was found, but for the opening, and of the generation after it.
     pub(in crate::engine) superblock: Superblock,

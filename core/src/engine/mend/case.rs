@@ -62,6 +62,7 @@ impl Target {
 }
 
 /// A unit that is being mended.
+#[derive(Clone)]
 pub(in crate::engine) struct Mend {
     pub(in crate::engine) cause: Cause,
     pub(in crate::engine) target: Target,

@@ -8,6 +8,7 @@ use crate::request::{Copy, Output, RequestError};
 use crate::units::{BLOCK, BufRange, UNIT};
 
 /// A request that waits for blocks of the unit.
+#[derive(Clone)]
 pub(in crate::engine) struct Reader {
     request: u32,
     /// First block within the unit.

@@ -13,7 +13,7 @@ use crate::units::{BLOCK, UNIT};
 const UNSUMMED: u64 = COPIES_MAX as u64;
 
 /// What the sums of a unit say.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(in crate::engine) struct Sums {
     /// The page, which stays in memory until the unit is judged.
     slot: Option<u32>,

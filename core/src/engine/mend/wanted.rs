@@ -16,7 +16,7 @@ const PAUSE_NS: u64 = 60_000_000_000;
 /// Units that are remembered for that.
 const REMEMBERED_MAX: usize = 256;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(in crate::engine) struct Wanted {
     waiting: BTreeSet<(VolumeId, u64)>,
     active: u32,

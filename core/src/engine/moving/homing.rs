@@ -27,7 +27,7 @@ const ROOM_MIN: u64 = 16 * MIB;
 const KINDS: [ChunkType; 2] = [ChunkType::Data, ChunkType::Metadata];
 
 /// See the module.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Homing {
     look_at: Option<Instant>,
     /// Room by type that was no use to the last return.

@@ -49,7 +49,7 @@ const PATIENCE_NS: u64 = 100_000_000;
 const TRIES: u32 = 3;
 
 /// The running part of a job; what lasts is [`Job`].
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Work {
     moves: Slab<Move>,
     /// Units that are read and written without their lock: who changes one meanwhile says so.
@@ -85,6 +85,7 @@ pub(super) struct Work {
 }
 
 /// Chunks whose owners are known, in order.
+#[derive(Clone)]
 struct Round {
     tables: VecDeque<Table>,
     /// Where gathering is; None when it is done.
@@ -93,13 +94,14 @@ struct Round {
     at: u32,
 }
 
+#[derive(Clone)]
 struct Table {
     chunk: ChunkId,
     owners: Vec<Home>,
 }
 
 /// Once through what there is to move.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Pass {
     moved: u64,
     failed: u64,

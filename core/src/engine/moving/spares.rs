@@ -22,7 +22,7 @@ use crate::request::{Event, Output};
 use crate::units::{DeviceId, Instant};
 
 /// See the module.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Spares {
     /// Members that went by themselves, and when. Of others an operator said so.
     gone: BTreeMap<DeviceId, Instant>,

@@ -27,6 +27,7 @@ use crate::units::{BLOCK, BufId, BufRange, ChunkId, DeviceId, UNIT, VolumeId};
 use crate::volume::{Entry, INTERNAL};
 
 /// See the module.
+#[derive(Clone)]
 pub(super) struct Move {
     pub(super) volume: VolumeId,
     /// Unit of the volume.

@@ -15,6 +15,7 @@ use crate::request::{Copy, IoError, Output, RequestError};
 use crate::units::{BufRange, ChunkId, DeviceId, UNIT};
 
 /// Lanes of a member that follow each other, and what goes there.
+#[derive(Clone)]
 pub(super) struct Piece {
     pub(super) member: usize,
     pub(super) first: u64,

@@ -16,7 +16,7 @@ const ACTIVE_MIN: u32 = 4;
 const TURN: u32 = 4096;
 
 /// How far a scrub is with rows.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Checks {
     next: Option<RowId>,
     active: u32,

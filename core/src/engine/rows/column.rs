@@ -23,7 +23,7 @@ const ACTIVE_BUSY: u32 = 2;
 const TURN: u32 = 4096;
 
 /// How far the copy of a column is.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Copies {
     next: u32,
     active: u32,

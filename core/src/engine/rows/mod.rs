@@ -77,7 +77,7 @@ const _: () = assert!(STRIP == BLOCKS_PER_UNIT * BLOCK && BLOCKS_PER_UNIT == Lan
 const MEMORY_MAX: u64 = 64 << 20;
 
 /// See the module.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Rows {
     lines: BTreeMap<RowId, Line>,
     /// Rows that somebody wants something of and nobody works at, each once.
@@ -98,7 +98,7 @@ pub(super) struct Rows {
 }
 
 /// What is wanted of a row.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Line {
     parts: Vec<Part>,
     /// When the first of them came; `None` for what had its turn and could not be done at once.
@@ -133,6 +133,7 @@ pub(super) enum Writer {
     Move(u32),
 }
 
+#[derive(Clone)]
 enum Other {
     Reconstruction(Reconstruction),
     Restore(Restore),

@@ -22,7 +22,7 @@ use crate::units::{BLOCK, STRIP};
 /// Blocks on their way at once.
 const ACTIVE_MAX: u32 = 256;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Replay {
     lacking: Vec<Lacking>,
     left: Vec<(RowId, u8, u8, Arc<[u8]>)>,

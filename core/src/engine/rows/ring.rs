@@ -32,7 +32,7 @@ use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufRange, DeviceId, UNIT};
 /// The token of the range lock for the place of a group: below those of pages, above those of requests.
 pub(in crate::engine) const TOKEN: u32 = (1 << 29) - 1;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Ring {
     /// 0 while there is none.
     pub(super) blocks: u64,
@@ -55,6 +55,7 @@ pub(super) struct Ring {
 }
 
 /// On its way.
+#[derive(Clone)]
 struct Group {
     first: u64,
     blocks: u64,
@@ -69,6 +70,7 @@ struct Group {
 }
 
 /// Written.
+#[derive(Clone)]
 struct Held {
     seq: u64,
     first: u64,

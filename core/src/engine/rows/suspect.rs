@@ -15,6 +15,7 @@ use crate::gf;
 use crate::request::Output;
 
 /// Data members are tried one after the other.
+#[derive(Clone)]
 pub(super) struct Hunt {
     /// The one that is tried.
     member: usize,

@@ -22,6 +22,7 @@ use crate::volume::block_mask;
 pub(in crate::engine) const TAG: u64 = 1 << 60;
 
 /// See the module.
+#[derive(Clone)]
 pub(super) struct Work {
     pub(super) row: RowId,
     pub(super) what: What,
@@ -50,6 +51,7 @@ pub(super) struct Work {
     pub(super) error: Option<IoError>,
 }
 
+#[derive(Clone)]
 pub(super) enum What {
     Change(Vec<Part>),
     Reconstruction(Reconstruction),
@@ -86,6 +88,7 @@ pub(super) enum Trust {
 }
 
 /// A member of a row.
+#[derive(Clone)]
 pub(super) struct Member {
     /// Its strip.
     pub(super) column: Column,

@@ -17,7 +17,7 @@ use crate::volume::INTERNAL;
 const TRIES_MAX: u32 = 8;
 
 /// One unit under its second look.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Again {
     /// Which of the piece's units.
     unit: usize,

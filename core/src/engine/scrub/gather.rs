@@ -15,6 +15,7 @@ use crate::units::{ChunkId, DeviceId, UNIT, round_down};
 use crate::volume::INTERNAL;
 
 /// Where the walk through the maps is.
+#[derive(Clone)]
 pub(super) struct Cursor {
     walk: Walk,
     /// Lane and place in it of each chunk of the round.

@@ -50,7 +50,7 @@ pub(super) enum Turn {
 }
 
 /// The running part of a scrub; what lasts is [`crate::scrub::Scrub`].
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Work {
     round: Option<Round>,
     pieces: Slab<Piece>,
@@ -71,6 +71,7 @@ pub(super) struct Work {
     wait_pages: Vec<u32>,
 }
 
+#[derive(Clone)]
 struct Round {
     lanes: Vec<Lane>,
     /// Where gathering is; None when it is done.
@@ -81,6 +82,7 @@ struct Round {
     turn: usize,
 }
 
+#[derive(Clone)]
 struct Lane {
     device: DeviceId,
     tables: VecDeque<Table>,
@@ -94,6 +96,7 @@ struct Lane {
 }
 
 /// Who owns the units of a chunk; nothing for system chunks, whose pages are known otherwise.
+#[derive(Clone)]
 struct Table {
     chunk: ChunkId,
     /// Where it begins on the lane's device.
@@ -103,6 +106,7 @@ struct Table {
 }
 
 /// A run of units of one chunk on its way.
+#[derive(Clone)]
 struct Piece {
     lane: usize,
     chunk: ChunkId,
@@ -133,6 +137,7 @@ enum Stage {
     Done,
 }
 
+#[derive(Clone)]
 struct Unit {
     home: Home,
     /// Blocks to compare.

@@ -15,6 +15,7 @@ use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, DeviceId, U
 use crate::volume::Entry;
 
 /// A page in memory, or on its way there.
+#[derive(Clone)]
 pub(super) struct Page {
     pub(super) chunk: ChunkId,
     pub(super) index: u32,

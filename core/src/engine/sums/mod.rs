@@ -74,6 +74,7 @@ const SCRUB_TAG: u64 = 1 << 61;
 const PAGES_MIN: u64 = 16;
 
 /// What waits for a page.
+#[derive(Clone)]
 pub(super) enum Need {
     /// Blocks of a read are to be compared.
     Verify { check: u32, data: BufRange, first: u16 },
@@ -105,7 +106,7 @@ pub(super) enum Put {
 }
 
 /// See the module.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Sums {
     kind: Checksum,
     pages: Slab<Page>,

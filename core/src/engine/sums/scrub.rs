@@ -8,6 +8,7 @@ use crate::request::{Output, PageWork};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, UNIT};
 
 /// The unit of a piece that a page is needed for, and where its copies begin in their memory.
+#[derive(Clone)]
 pub(in crate::engine) struct Part {
     pub(in crate::engine) piece: u32,
     pub(in crate::engine) unit: u32,

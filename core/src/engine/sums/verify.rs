@@ -15,6 +15,7 @@ use crate::request::{Expected, Output, PageWork};
 use crate::units::{BLOCK, BufRange, ChunkId, DeviceId, IoId, UNIT, VolumeId};
 
 /// One copy of a piece of a read, in memory.
+#[derive(Clone)]
 pub(super) struct Check {
     io: Io,
     /// Questions under way.

@@ -30,7 +30,7 @@ const WRITES_STARVED: u32 = 2;
 const READ: usize = 0;
 const WRITE: usize = 1;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Deadline {
     lines: [Line; 2],
     /// Sent in a row.
@@ -41,7 +41,7 @@ pub(super) struct Deadline {
 }
 
 /// The requests of one direction.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Line {
     index: Index,
     /// Oldest first: moment of expiry, then order of creation.

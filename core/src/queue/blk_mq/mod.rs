@@ -165,6 +165,7 @@ pub struct Counters {
 }
 
 /// The queue of one device. See the [module](self).
+#[derive(Clone)]
 pub struct Queue {
     config: Config,
     chains: Chains,
@@ -183,6 +184,7 @@ pub struct Queue {
     counters: Counters,
 }
 
+#[derive(Clone)]
 enum Stage {
     None(Software),
     Deadline(Deadline),

@@ -17,7 +17,7 @@ pub const PLUG_REQUESTS_BEFORE_5_16: usize = 16;
 const PLUG_LAST_BYTES: u64 = 128 * KIB;
 
 /// In the order of submission.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Plug {
     requests: VecDeque<ChainId>,
 }

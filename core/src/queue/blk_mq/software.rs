@@ -10,7 +10,7 @@ use crate::queue::waiting::Waiting;
 const LOOK_BACK: usize = 8;
 
 /// In the order of insertion.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Software {
     requests: VecDeque<ChainId>,
 }

@@ -5,7 +5,7 @@ use crate::queue::merge::Shape;
 use crate::queue::places::Places;
 use crate::request::DeviceOp;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Edges {
     pub(super) starts: Places,
     pub(super) ends: Places,

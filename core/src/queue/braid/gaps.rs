@@ -21,7 +21,7 @@ use crate::queue::waiting::Waiting;
 use crate::request::DeviceOp;
 
 /// Reads that may join others, by place and order of creation; nobody while gaps are not bridged.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct ByPlace(BTreeMap<(u64, u64), ChainId>);
 
 impl ByPlace {

@@ -37,6 +37,7 @@ const SLOT_SHIFT: u32 = 29;
 /// Time or slot of arrival, offset, order of creation.
 type Key = (u64, u64, u64);
 
+#[derive(Clone)]
 pub(super) struct Lane {
     /// By arrival, not by place.
     fifo: bool,

@@ -47,7 +47,7 @@ impl Single {
 }
 
 /// A line by arrival.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Loose {
     line: VecDeque<Single>,
     /// Not before a line was long for the first time: most classes of most queues never are.
@@ -59,7 +59,7 @@ pub(super) struct Loose {
 }
 
 /// Who may touch.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Touching {
     starts: Filter,
     ends: Filter,
@@ -67,6 +67,7 @@ struct Touching {
 
 /// Who may be near, by cells of four gaps or somewhat more: whoever is no further from a place lies in its cell or in
 /// that of the farthest in question, and most of the time that is one and the same.
+#[derive(Clone)]
 struct Near {
     gap: u64,
     /// log2 of a cell's bytes.
@@ -75,6 +76,7 @@ struct Near {
 }
 
 /// One bit for each place somebody was at, others share it.
+#[derive(Clone)]
 struct Filter([u64; BITS / 64]);
 
 impl Loose {

@@ -94,6 +94,7 @@ pub struct Counters {
 }
 
 /// The queue of one device. See the [module](self).
+#[derive(Clone)]
 pub struct BraidQueue {
     selection: Selection,
     rules: Rules,
@@ -114,6 +115,7 @@ pub struct BraidQueue {
 }
 
 /// What lanes have to know.
+#[derive(Clone)]
 struct How {
     /// Limits of device and settings.
     rules: Rules,

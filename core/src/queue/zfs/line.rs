@@ -42,6 +42,7 @@ pub(super) struct Entry {
     pub(super) needed: bool,
 }
 
+#[derive(Clone)]
 pub(super) struct Line {
     order: LbaOrder,
     /// All there is, when there is one.

@@ -62,6 +62,7 @@ pub struct ClassStats {
 }
 
 /// The queue of one device.
+#[derive(Clone)]
 pub struct VdevQueue {
     selection: Selection,
     line: Line,

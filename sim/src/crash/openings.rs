@@ -1,0 +1,87 @@
+//! Openings that states share: what an opening reads are superblocks, records and the stripe journal, and many states differ in
+//! other blocks only. A pool that was opened is kept as it was then, under what was read on the way there.
+//!
+//! ```text
+//!   disks there --> superblocks --what they hold--> records --what they hold--> ... --> an engine that has done nothing yet
+//! ```
+
+use std::collections::HashMap;
+
+use braid_core::Engine;
+use braid_core::meta::assembly::MetaRead;
+use braid_core::meta::superblock::{SLOTS, SUPERBLOCK_SIZE};
+use braid_core::units::BLOCK;
+
+use super::moment::{Moment, mixed};
+use super::tape::Cell;
+
+/// Engines that are kept: those of one cut are wanted again soon.
+const ENGINES_MAX: usize = 128;
+
+/// A step on the way.
+enum Stage {
+    /// What is read next.
+    Reads(Vec<MetaRead>),
+    Open(Box<Engine>),
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Openings {
+    stages: HashMap<u64, Stage>,
+    engines: usize,
+}
+
+impl Openings {
+    /// The pool, if one like it was opened before.
+    pub(crate) fn find(&self, state: &Moment<'_>, present: &[bool]) -> Option<Engine> {
+        let mut way = Way::of(state, present);
+        loop {
+            match self.stages.get(&way.0)? {
+                Stage::Reads(reads) => way.read(state, reads),
+                Stage::Open(engine) => return Some(Engine::clone(engine)),
+            }
+        }
+    }
+
+    /// An opening on this way reads that next.
+    pub(crate) fn reads(&mut self, way: &mut Way, state: &Moment<'_>, reads: &[MetaRead]) {
+        self.stages.entry(way.0).or_insert_with(|| Stage::Reads(reads.to_vec()));
+        way.read(state, reads);
+    }
+
+    /// This is what came of it.
+    pub(crate) fn keep(&mut self, way: &Way, engine: &Engine) {
+        if self.engines == ENGINES_MAX {
+            *self = Openings::default();
+        }
+        self.stages.insert(way.0, Stage::Open(Box::new(engine.clone())));
+        self.engines += 1;
+    }
+}
+
+/// What was read so far, as a [print](Moment::print).
+pub(crate) struct Way(u64);
+
+impl Way {
+    /// The superblocks of the disks that are there.
+    pub(crate) fn of(state: &Moment<'_>, present: &[bool]) -> Way {
+        let mut way = Way(0);
+        for (cells, &here) in state.disks.iter().zip(present) {
+            way.0 = mixed(way.0, here.into());
+            SLOTS.into_iter().filter(|_| here).for_each(|at| way.pass(state, cells, at, SUPERBLOCK_SIZE));
+        }
+        way
+    }
+
+    fn read(&mut self, state: &Moment<'_>, reads: &[MetaRead]) {
+        for read in reads {
+            self.pass(state, &state.disks[read.device.index() - 1], read.offset, read.len);
+        }
+    }
+
+    fn pass(&mut self, state: &Moment<'_>, cells: &[Cell], offset: u64, len: u64) {
+        let cells = &cells[(offset / BLOCK) as usize..][..(len / BLOCK) as usize];
+        self.0 = cells.iter().fold(self.0, |way, &cell| mixed(way, state.name(cell)));
+    }
+}
