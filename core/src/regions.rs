@@ -139,7 +139,6 @@ impl Regions {
         });
     }
 
-    /// Forgets those of a volume.
     /// Takes out the words that lie within these regions of a volume.
     pub(crate) fn remove_within(&mut self, volume: VolumeId, regions: core::ops::Range<u64>) {
         let words = (volume, (regions.start / 64) as u32)..(volume, (regions.end / 64) as u32);
@@ -147,6 +146,7 @@ impl Regions {
         gone.into_iter().for_each(|at| self.set_word(at, 0));
     }
 
+    /// Forgets those of a volume.
     pub(crate) fn remove_volume(&mut self, volume: VolumeId) {
         let gone: alloc::vec::Vec<_> = self.words.range((volume, 0)..=(volume, u32::MAX)).map(|(&at, _)| at).collect();
         gone.into_iter().for_each(|at| self.set_word(at, 0));

@@ -178,11 +178,17 @@ impl Engine {
             );
             return Err(ControlError::new(ErrorKind::Refused, text));
         }
-        if old && !on {
-            let entries: Vec<_> = v.map.entries().map(|(_, entry)| entry).collect();
-            entries.into_iter().for_each(|entry| self.place_unsummed(entry.chunk(), entry.unit()));
+        let gives_up = self.is_summed(id) && !on;
+        if gives_up {
+            let in_rows = v.map.entries().map(|(_, entry)| entry).filter(|entry| self.has_rows(entry.chunk()));
+            let in_rows: Vec<_> = in_rows.collect();
+            in_rows.into_iter().for_each(|entry| self.place_unsummed(entry.chunk(), entry.unit()));
         }
-        self.change(old != on, Record::Volume { id, name, size, class, checksum: on })
+        let outcome = self.change(old != on, Record::Volume { id, name, size, class, checksum: on });
+        if gives_up {
+            self.note_sums_given_up(id);
+        }
+        outcome
     }
 
     fn check_new_name(&self, name: &str) -> Result<(), ControlError> {

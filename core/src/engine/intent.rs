@@ -58,6 +58,8 @@ pub(super) struct Intent {
     pub(super) has_room: bool,
     /// Blocks that were discarded of units that keep their place, until the record is stable.
     discarded: BTreeMap<(VolumeId, u64), (u16, Lsn)>,
+    /// Volumes that gave their sums up, until this record is stable.
+    given_up: BTreeMap<VolumeId, Lsn>,
     /// The last end of a write that a mark was for, or the last look for regions to clean.
     last: Instant,
 }
@@ -100,10 +102,21 @@ impl Engine {
         self.intent.marked.max(self.commit.failure_lsn) > self.journal.written() && !self.slips(Slip::MarkNotForced)
     }
 
+    /// The volume has no sums any more, as of the last record.
+    pub(super) fn note_sums_given_up(&mut self, volume: VolumeId) {
+        self.intent.given_up.insert(volume, self.journal.appended());
+    }
+
+    /// The volume has sums, or an opening would find that it has: what is written over without one is marked as well.
+    fn may_be_found_summed(&self, volume: VolumeId) -> bool {
+        let is_unstable = |&lsn: &Lsn| self.journal.stable() < lsn;
+        self.is_summed(volume) || self.intent.given_up.get(&volume).is_some_and(is_unstable)
+    }
+
     /// Marks what a change is about to write over; false when it has to wait, and then it is taken care of.
     pub(super) fn intend(&mut self, id: u32) -> bool {
         let volume = self.requests[id].request.volume;
-        let is_summed = self.is_summed(volume);
+        let is_summed = self.may_be_found_summed(volume);
         if self.intent.is_off || !is_summed && !self.pool.has_copies() {
             return true;
         }
@@ -151,7 +164,7 @@ impl Engine {
 
     /// Some block of the range has copies, or a sum, that a reader may see.
     fn writes_over(&self, volume: VolumeId, start: u64, end: u64) -> bool {
-        let is_summed = self.is_summed(volume);
+        let is_summed = self.may_be_found_summed(volume);
         (start / UNIT..end.div_ceil(UNIT)).any(|unit| {
             let entry = self.entry(volume, unit);
             let discarded = self.intent.discarded.get(&(volume, unit)).map_or(0, |(mask, _)| *mask);

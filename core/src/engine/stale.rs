@@ -8,7 +8,8 @@
 //!            a checkpoint whose image says so: what was written over the member is flushed before the image counts
 //! ```
 //!
-//! A stale copy is written like the others, never read and never a source. Only what another good copy stands in for
+//! A stale copy is written like the others, never read and never a source; a stale strip of a row is not written until it was made
+//! anew, and is like any other from then on, though nothing on stable media says so. Only what another good copy stands in for
 //! becomes stale: the last good copy of anything stays what it is, and who needed the write hears of the error.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -109,6 +110,8 @@ impl Engine {
 
     /// A checkpoint counts. Who failed too often and was needed for what others lacked may be needed no more.
     pub(super) fn caught_up_is_said(&mut self) {
+        // Who got its records with this one was behind when it began.
+        self.note_who_is_whole();
         if core::mem::take(&mut self.stale.unsaid).is_empty() {
             return;
         }
@@ -157,14 +160,27 @@ impl Engine {
         true
     }
 
-    /// What was caught up of these units is not any more. Who is not there is not waited for.
+    /// What was caught up of these units is not any more, and only of these: else who writes faster than a region is gone through
+    /// would have it begin anew for ever. Who is not there is not waited for.
     pub(super) fn set_back(&mut self, device: DeviceId, volume: VolumeId, (start, end): (u64, u64)) {
-        for region in touched(volume, start, end) {
-            self.stale.caught_up.remove(&(device, region));
-            if self.stale.left.touches(region) && self.pool.is_online(device) {
-                self.stale.left.insert_region(region);
-            }
+        let is_online = self.pool.is_online(device);
+        let Stale { left, caught_up, .. } = &mut self.stale;
+        touched(volume, start, end).for_each(|region| {
+            caught_up.remove(&(device, region));
+        });
+        let units = (start / UNIT..end.div_ceil(UNIT)).filter(|_| is_online);
+        for unit in units.filter(|&unit| left.touches(regions::of_unit(volume, unit))).collect::<Vec<_>>() {
+            left.insert(volume, unit);
         }
+    }
+
+    /// A member that missed something of this unit's region has what it should of this unit, although nothing on stable media says
+    /// so yet.
+    pub(super) fn is_caught_up(&self, device: DeviceId, volume: VolumeId, unit: u64) -> bool {
+        let Stale { left, caught_up, .. } = &self.stale;
+        let region = regions::of_unit(volume, unit);
+        let is_past = || self.pool.is_online(device) && left.touches(region) && !left.contains(volume, unit);
+        caught_up.contains(&(device, region)) || is_past()
     }
 
     pub(super) fn note_stale(&mut self, device: DeviceId, new: &[Region]) {
@@ -234,6 +250,11 @@ impl Engine {
             .filter(|&r| !self.pool.is_stale(device, r) && is_on(&r))
             .partition(|&r| self.spares_region(device, r));
         self.note_stale(device, &spared);
+        // What it was brought up to date in since may be gone as well.
+        self.stale.caught_up.retain(|(d, _)| *d != device);
+        if self.pool.stale.contains_key(&device) {
+            self.begin_again();
+        }
         for &(volume, region) in &spared {
             self.set_back(device, volume, (region * REGION, (region + 1) * REGION));
         }
@@ -271,7 +292,7 @@ impl Engine {
         true
     }
 
-    /// A member came: what is under way for others it needs from the beginning.
+    /// A member came, or lost what it got: what is under way it needs from the beginning.
     pub(super) fn begin_again(&mut self) {
         self.stale.left.fill();
     }

@@ -18,9 +18,11 @@ fn part_of((chunk, row): RowId) -> (u64, u64) {
 }
 
 impl Engine {
-    /// A member missed something of a row.
+    /// A member missed something of a row, and has not got it since.
     pub(in crate::engine) fn is_row_stale(&self, device: DeviceId, row: RowId) -> bool {
-        self.pool.is_stale(device, of_row(row.0, row.1)) && !self.slips(Slip::StaleTrusted)
+        self.pool.is_stale(device, of_row(row.0, row.1))
+            && !self.is_caught_up(device, ROWS, row_unit(row.0, row.1))
+            && !self.slips(Slip::StaleTrusted)
     }
 
     /// A member missed what was written to a row. True: that is noted, and no write is answered before the note is durable.
@@ -72,7 +74,7 @@ impl Engine {
     /// A row is caught up: strips that members missed something of are made from the others. False when there is nothing to do.
     pub(in crate::engine) fn catch_up_row(&mut self, unit: u64) -> bool {
         let (chunk, row) = row_of_unit(unit);
-        let is_missed = |c: &Column| self.pool.is_online(c.device) && self.pool.is_stale(c.device, of_row(chunk, row));
+        let is_missed = |c: &Column| self.pool.is_online(c.device) && self.is_row_stale(c.device, (chunk, row));
         let Some(c) = self.pool.chunk(chunk).filter(|c| c.is_live(row) || self.rows.lines.contains_key(&(chunk, row)))
         else {
             return false;

@@ -281,7 +281,8 @@ impl Engine {
         // Who came meanwhile has nothing of this.
         for m in work.members.iter().filter(|_| work.error.is_none()) {
             let device = m.column.device;
-            if self.is_row_stale(device, work.row) && (self.was_away(device, work.roster) || m.new.is_none()) {
+            let is_behind = self.pool.is_stale(device, of_row(work.row.0, work.row.1));
+            if is_behind && !m.is_good && (self.was_away(device, work.roster) || m.new.is_none()) {
                 self.miss_row(device, work.row, IoError::Gone);
             }
         }
