@@ -133,13 +133,17 @@ pub fn any_command(rng: &mut Rng, volumes: &[(VolumeId, u64)], devices: u32, ser
         }
         1 => Command::ResizeVolume { volume, size: size + rng.below(16) * BLOCK },
         2 => Command::RenameVolume { volume, name: format!("r{serial}") },
-        3 => Command::SetVolumeClass { volume, class: class(rng) },
+        // Decided without a draw, so that seeds go on to be what they were.
+        3 => match (serial % 3, class(rng)) {
+            (1, _) => Command::SetVolumeChecksum { volume, on: serial.is_multiple_of(2) },
+            (_, class) => Command::SetVolumeClass { volume, class },
+        },
         4 if volumes.len() > 1 => Command::DestroyVolume { volume },
         5 => set_device("read_preferred", word(rng, &["0", "1"])),
         6 => set_device(word(rng, &["tier.data", "tier.metadata"]), word(rng, &["0", "1", "2"])),
         7 => Command::Checkpoint,
         8 => set("commit_interval", word(rng, &["100ms", "1s", "5s"])),
-        // Decided without a draw, so that seeds go on to be what they were.
+        // Without one, too.
         _ => match word(rng, &policies) {
             "latency" if serial % 2 == 1 => set("read_policy", "parity-avoid-slow"),
             policy => set("read_policy", policy),

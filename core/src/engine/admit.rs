@@ -102,6 +102,7 @@ impl Engine {
         self.outputs.push_back(Output::Reply(Reply { tag, result, hole: active.hole }));
         self.space.leave(active.epoch);
         if !matches!(op, Op::Read | Op::Flush) {
+            self.sums_followed(id, &active);
             let (start, end) = data::envelope(&active.request);
             self.unlock(volume, start, end, id);
         }

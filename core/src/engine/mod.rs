@@ -451,7 +451,7 @@ impl Engine {
 
     /// Requests not yet answered.
     pub fn in_flight(&self) -> usize {
-        self.requests.len()
+        self.requests.len() + self.parked()
     }
 
     /// Ranges of volumes that are held now, by clients, by mends and by a job.

@@ -55,7 +55,7 @@ pub enum Slip {
     JournalNotForced,
     /// What an opening finds on one copy of the stripe journal goes in place while the others lack it.
     JournalNotCompleted,
-    /// Requests go on while a copy of the stripe journal that nobody can see may know more.
+    /// Requests do not wait for the first checkpoint of an opening that knows something not all members know.
     RequestsNotParked,
     /// A forced write of a row without parity members is taken for forced.
     RowTakenForForced,

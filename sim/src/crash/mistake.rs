@@ -170,7 +170,7 @@ const ROWS: &[Row] = &[
     row(
         Mistake::Of(Slip::RequestsNotParked),
         "requests-not-parked",
-        "requests go on while a copy of the stripe journal that nobody can see may know more",
+        "requests do not wait for the first checkpoint of an opening that knows something not all members know",
         "overwrite/raid5",
     ),
     row(

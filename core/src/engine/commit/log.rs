@@ -124,6 +124,8 @@ impl Engine {
 
     /// Nothing can be promised any more: everyone who waits for a promise hears so.
     pub(super) fn give_up(&mut self) {
+        // First: what they come to wait for is given up with the rest.
+        self.release_parked();
         let commit = &mut self.commit;
         let mut all: Vec<Waiter> = core::mem::take(&mut commit.round_waiters);
         all.append(&mut commit.next_waiters);
@@ -133,7 +135,6 @@ impl Engine {
         all.extend(core::mem::take(&mut commit.stable_waiters).into_iter().map(|(_, waiter)| waiter));
         commit.round = Round::Idle;
         self.give_up_rows();
-        self.release_parked();
         all.extend(self.give_up_marks().into_iter().map(Waiter::Request));
         for waiter in all {
             self.wake(waiter, false);

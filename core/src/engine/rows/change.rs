@@ -12,7 +12,7 @@ use crate::engine::Slip;
 use crate::engine::mend::runs;
 use crate::profile::parity::plan_change;
 use crate::request::{Copy, IoError, Output, RequestError};
-use crate::units::{BufRange, ChunkId, DeviceId, UNIT};
+use crate::units::{BufRange, ChunkId, DeviceId, STRIP, UNIT};
 
 /// Lanes of a member that follow each other, and what goes there.
 #[derive(Clone)]
@@ -51,7 +51,10 @@ impl Engine {
             return self.fail_work(id);
         }
         if !is_new && self.commit.failure_lsn > before {
-            self.rows.works[id].step = super::work::Step::Note;
+            // Its strips are to have room when it goes on.
+            let work = &mut self.rows.works[id];
+            (work.step, work.memory) = (super::work::Step::Note, work.members.len() as u64 * STRIP);
+            self.rows.memory += work.memory;
             return self.rows.noted.push_back((self.commit.failure_lsn - 1, id));
         }
         self.change_noted(id);
@@ -70,7 +73,10 @@ impl Engine {
             self.rows.noted.pop_front();
             match self.rows.works[id].step {
                 super::work::Step::Journal => self.write_change(id),
-                _ => self.change_noted(id),
+                _ => {
+                    self.rows.memory -= core::mem::take(&mut self.rows.works[id].memory);
+                    self.change_noted(id);
+                }
             }
         }
     }
@@ -326,6 +332,15 @@ impl Engine {
         let (row, member) = self.strip_at(chunk, byte);
         let torn = self.rows.torn.get(&row).and_then(|torn| torn.get(usize::from(member)));
         torn.is_some_and(|torn| torn & super::lanes(byte, len) != 0)
+    }
+
+    /// A strip holds what is new, and its sums are still of what was there before.
+    pub(super) fn note_sums_lag(&mut self, writer: Writer, chunk: ChunkId, place: u32) {
+        if let Writer::Request(id) = writer
+            && self.is_summed(self.requests[id].request.volume)
+        {
+            self.sums.lag(chunk, place, id);
+        }
     }
 
     /// A part of a row is written, or not.

@@ -148,7 +148,8 @@ impl Engine {
         } else if let Err(error) = result {
             let row = (io.set.chunk, (io.set.offset / STRIP) as u32);
             if !self.miss_row(io.device, row, error) {
-                // A row that is neither old nor new: nothing may be written on top of that.
+                // A row that is neither old nor new: nothing may be written on top of that, nor made of it.
+                self.tear_row(row);
                 self.commit.kill();
             }
         }

@@ -526,7 +526,12 @@ impl Engine {
         }
         self.leave_row(work.row);
         match &work.what {
-            What::Change(parts) => parts.iter().for_each(|part| self.row_written(part.writer, work.error)),
+            What::Change(parts) => {
+                for part in parts {
+                    self.note_sums_lag(part.writer, work.row.0, work.place(part.member.into()));
+                    self.row_written(part.writer, work.error);
+                }
+            }
             What::Reconstruction(ask) => self.reconstructed(*ask, work.error.is_none()),
             What::Restore(ask) => self.strip_restored(*ask, &work),
             What::Rebuild => self.row_rebuilt(&work),

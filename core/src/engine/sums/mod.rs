@@ -135,6 +135,8 @@ pub(super) struct Sums {
     checks: Slab<Check>,
     /// Places in rows that were taken and have got no sums yet, and what those of their blocks are to be at first.
     uninitialized: BTreeMap<(ChunkId, u32), fn(u16) -> Put>,
+    /// Places in rows that a request wrote to, and which: their sums follow before it is answered.
+    lagging: BTreeSet<(ChunkId, u32, u32)>,
     /// Blocks that no copy holds any more: volume and block.
     lost: BTreeSet<(VolumeId, u64)>,
 }
@@ -161,6 +163,16 @@ impl Sums {
     /// Nobody has the place any more.
     pub(super) fn place_given_back(&mut self, chunk: ChunkId, place: u32) {
         self.uninitialized.remove(&(chunk, place));
+    }
+
+    /// A request wrote to a place.
+    pub(super) fn lag(&mut self, chunk: ChunkId, place: u32, request: u32) {
+        self.lagging.insert((chunk, place, request));
+    }
+
+    /// Somebody wrote to a place, and its sums are not what they are about to be.
+    pub(super) fn is_lagging(&self, chunk: ChunkId, place: u32) -> bool {
+        self.lagging.range((chunk, place, 0)..=(chunk, place, u32::MAX)).next().is_some()
     }
 
     pub(super) fn is_on(&self) -> bool {

@@ -113,6 +113,29 @@ impl Engine {
         self.sums.is_on()
             && self.pool.chunk(chunk).is_some_and(is_summed)
             && !self.sums.uninitialized.contains_key(&(chunk, place))
+            && !self.sums.is_lagging(chunk, place)
+    }
+
+    /// Of which place a sum is.
+    fn place_of_sum(&self, slot: u32, first: u16) -> (ChunkId, u32) {
+        let (chunk, index) = self.sums.page(slot);
+        (chunk, index * self.sums.kind.units_per_page() + u32::from(first) / BLOCKS_PER_UNIT as u32)
+    }
+
+    /// A request is answered, and its sums are in; or nobody knows what it wrote.
+    pub(in crate::engine) fn sums_followed(&mut self, id: u32, Active { request, error, .. }: &Active) {
+        if self.sums.lagging.is_empty() {
+            return;
+        }
+        let (start, end) = envelope(request);
+        for unit in start / UNIT..end.div_ceil(UNIT) {
+            let entry = self.entry(request.volume, unit);
+            self.sums.lagging.remove(&(entry.chunk(), entry.unit(), id));
+        }
+        if error.is_some() || self.pool.volume(request.volume).is_none() {
+            // Its places may be nobody's by now.
+            self.sums.lagging.retain(|(.., of)| *of != id);
+        }
     }
 
     /// Before the first sums are put into a place, so many of them, all of it gets some.
@@ -121,8 +144,7 @@ impl Engine {
             return;
         }
         let units = first / BLOCKS_PER_UNIT as u16;
-        let (chunk, index) = self.sums.page(slot);
-        let place = index * self.sums.kind.units_per_page() + u32::from(units);
+        let (chunk, place) = self.place_of_sum(slot, first);
         let with = self.sums.uninitialized.remove(&(chunk, place));
         if let Some(with) = with.filter(|_| count < BLOCKS_PER_UNIT as u16) {
             self.put_sums(with(BLOCKS_PER_UNIT as u16), slot, units * BLOCKS_PER_UNIT as u16);
