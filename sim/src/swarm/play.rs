@@ -369,7 +369,9 @@ fn scrub_to_the_end(world: &mut World) -> Result<(), String> {
     }
     if world.engine().pool().properties.checksum.is_on() {
         // What checksums know was put right meanwhile, and what has no copy that is right stays.
-        let left = world.unequal();
+        let mut left = world.unequal();
+        let is_summed = |volume| world.engine().pool().volume(volume).is_some_and(|v| v.checksum);
+        left.retain(|(volume, _)| is_summed(*volume));
         let lost = world.engine().report().lost.len();
         return match left.is_empty() || lost > 0 || !world.faults.0.is_empty() {
             true => Ok(()),

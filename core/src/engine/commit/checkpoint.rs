@@ -128,7 +128,7 @@ impl Engine {
         }
         match checkpoint.step {
             _ if checkpoint.failed || self.commit.dead => self.abandon_checkpoint(),
-            Step::Claim(0) if checkpoint.copies.written == 0 => self.abandon_checkpoint(),
+            Step::Claim(0) if checkpoint.copies.written == 0 => self.write_image(),
             Step::Claim(round) => self.claim(round + 1),
             Step::Pages => {
                 let pending = self.flush_devices(Owner::CheckpointFlush);

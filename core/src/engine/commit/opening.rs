@@ -12,6 +12,9 @@
 //! In the first case the one that is missing may even be ahead by the superblock of the next image, when it had been claimed with
 //! the others and was cut in turn. So superblocks say who was away, and that decides: see [`Superblock::went_on_without`].
 //!
+//! Where not one of those that have the image takes the claim, the opening goes on without: the pool is not to stay shut for a bad
+//! sector of one member while another one can have the next image.
+//!
 //! *Requests wait* where something that was found is not on all copies, or members may know more: a power cut may take just those
 //! who have a mark that a write relies on, or bring back who knows nothing of it.
 
