@@ -5,7 +5,7 @@
 //!   disks there --> superblocks --what they hold--> records --what they hold--> ... --> an engine that has done nothing yet
 //! ```
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use braid_core::Engine;
 use braid_core::meta::assembly::MetaRead;
@@ -28,7 +28,7 @@ enum Stage {
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Openings {
-    stages: HashMap<u64, Stage>,
+    stages: BTreeMap<u64, Stage>,
     engines: usize,
 }
 

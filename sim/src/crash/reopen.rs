@@ -13,7 +13,7 @@
 //! are read once for all states of a tape that have the same bytes there, and a [pool that was opened](super::openings) is used again
 //! where all that its opening read is the same. A state that is the same altogether, with nothing more known, has nothing more to show.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use braid_core::chunk::Column;
@@ -50,7 +50,7 @@ const TURNS_MAX: u64 = 200_000;
 /// See the module. What it keeps from state to state belongs to one tape.
 pub(crate) struct Reopener {
     /// States that were well: their prints, and what was known.
-    seen: HashSet<(u64, *const Known)>,
+    seen: BTreeSet<(u64, *const Known)>,
     openings: Openings,
     slots: BTreeMap<[Cell; SLOT_BLOCKS], Result<Superblock, SlotError>>,
     /// Bytes of records, which many states share.
@@ -67,7 +67,7 @@ impl Reopener {
     pub(crate) fn new(boot: u8, mistake: Option<Mistake>) -> Reopener {
         let boot = if mistake == Some(Mistake::BootNotTold) { boot } else { boot + 1 };
         Reopener {
-            seen: HashSet::new(),
+            seen: BTreeSet::new(),
             openings: Openings::default(),
             slots: BTreeMap::new(),
             records: BTreeMap::new(),
