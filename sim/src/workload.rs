@@ -143,7 +143,7 @@ pub fn any_command(rng: &mut Rng, volumes: &[(VolumeId, u64)], devices: u32, ser
         6 => set_device(word(rng, &["tier.data", "tier.metadata"]), word(rng, &["0", "1", "2"])),
         7 => Command::Checkpoint,
         8 => set("commit_interval", word(rng, &["100ms", "1s", "5s"])),
-        // Without one, too.
+        // Decided without a draw as well.
         _ => match word(rng, &policies) {
             "latency" if serial % 2 == 1 => set("read_policy", "parity-avoid-slow"),
             policy => set("read_policy", policy),

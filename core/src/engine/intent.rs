@@ -394,6 +394,7 @@ impl Engine {
             self.intent.busy -= usize::from(mark.writing > 0);
         }
         self.intent.discarded.retain(|(v, _), _| *v != volume);
+        self.intent.given_up.remove(&volume);
     }
 
     /// How many regions are marked.

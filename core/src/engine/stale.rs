@@ -168,9 +168,10 @@ impl Engine {
         touched(volume, start, end).for_each(|region| {
             caught_up.remove(&(device, region));
         });
-        let units = (start / UNIT..end.div_ceil(UNIT)).filter(|_| is_online);
-        for unit in units.filter(|&unit| left.touches(regions::of_unit(volume, unit))).collect::<Vec<_>>() {
-            left.insert(volume, unit);
+        for unit in start / UNIT..end.div_ceil(UNIT) {
+            if is_online && left.touches(regions::of_unit(volume, unit)) {
+                left.insert(volume, unit);
+            }
         }
     }
 

@@ -9,7 +9,7 @@
 //! what had ended when it was sent into `base`, a forced write goes there by itself when it ends; what an earlier write
 //! had in those blocks does not matter any more.
 //!
-//! States that are alike are told by their *prints*: a number for each disk to which each block adds what it holds. Of different
+//! States that are alike are told by their *fingerprints*: a number for each disk to which each block adds what it holds. Of different
 //! ones two have the same with a chance of one in 2^64.
 
 use std::rc::Rc;
@@ -57,7 +57,7 @@ pub(crate) struct Moment<'t> {
     /// Torn blocks of the present state, and what stands for what they hold.
     torn: Vec<(Block, u64)>,
     /// By disk: what tells its content from that of others.
-    prints: Vec<u64>,
+    fingerprints: Vec<u64>,
     undo: Vec<(usize, u32, Cell)>,
 }
 
@@ -74,7 +74,7 @@ impl<'t> Moment<'t> {
             flushes: Vec::new(),
             ended: 0,
             torn: Vec::new(),
-            prints: vec![0; tape.base.len()],
+            fingerprints: vec![0; tape.base.len()],
             undo: Vec::new(),
         }
     }
@@ -186,17 +186,17 @@ impl<'t> Moment<'t> {
     }
 
     /// What tells this state from every other one of this tape, with these disks there.
-    pub(crate) fn print(&self, present: &[bool]) -> u64 {
-        let of = |(&print, &here): (&u64, &bool)| if here { print } else { u64::MAX };
-        self.prints.iter().zip(present).map(of).fold(0, mixed)
+    pub(crate) fn fingerprint(&self, present: &[bool]) -> u64 {
+        let of = |(&fingerprint, &here): (&u64, &bool)| if here { fingerprint } else { u64::MAX };
+        self.fingerprints.iter().zip(present).map(of).fold(0, mix)
     }
 
     /// From now on a block is this; what it was.
     fn put(&mut self, disk: usize, block: u32, cell: Cell) -> Cell {
         let before = self.disks[disk][block as usize];
-        let part = |cell| mixed(block.into(), self.name(cell));
+        let part = |cell| mix(block.into(), self.name(cell));
         let change = part(before) ^ part(cell);
-        self.prints[disk] ^= change;
+        self.fingerprints[disk] ^= change;
         self.disks[disk][block as usize] = cell;
         before
     }
@@ -231,7 +231,7 @@ impl<'t> Moment<'t> {
     fn tear(&mut self, old: Cell, new: Cell, taken: u8) -> Cell {
         let mut sector = 0..SECTORS;
         let torn = self.block(old).torn(self.block(new), || sector.next().is_some_and(|at| taken >> at & 1 == 1));
-        let name = [new.into(), taken.into()].into_iter().fold(self.name(old), mixed);
+        let name = [new.into(), taken.into()].into_iter().fold(self.name(old), mix);
         self.torn.push((torn, name));
         (self.tape.cells.len() + self.torn.len() - 1) as Cell
     }
@@ -246,7 +246,7 @@ impl<'t> Moment<'t> {
 }
 
 /// One number of two, such that others give another one (the finalizer of MurmurHash3).
-pub(crate) fn mixed(a: u64, b: u64) -> u64 {
+pub(crate) fn mix(a: u64, b: u64) -> u64 {
     let mut x = a.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ b;
     for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53] {
         x = (x ^ x >> 33).wrapping_mul(factor);

@@ -12,13 +12,13 @@ use braid_core::meta::assembly::MetaRead;
 use braid_core::meta::superblock::{SLOTS, SUPERBLOCK_SIZE};
 use braid_core::units::BLOCK;
 
-use super::moment::{Moment, mixed};
+use super::moment::{Moment, mix};
 use super::tape::Cell;
 
 /// Engines that are kept: those of one cut are wanted again soon.
 const ENGINES_MAX: usize = 128;
 
-/// A step on the way.
+/// A step of an opening.
 enum Stage {
     /// What is read next.
     Reads(Vec<MetaRead>),
@@ -35,43 +35,43 @@ pub(crate) struct Openings {
 impl Openings {
     /// The pool, if one like it was opened before.
     pub(crate) fn find(&self, state: &Moment<'_>, present: &[bool]) -> Option<Engine> {
-        let mut way = Way::of(state, present);
+        let mut key = Key::of(state, present);
         loop {
-            match self.stages.get(&way.0)? {
-                Stage::Reads(reads) => way.read(state, reads),
+            match self.stages.get(&key.0)? {
+                Stage::Reads(reads) => key.read(state, reads),
                 Stage::Open(engine) => return Some(Engine::clone(engine)),
             }
         }
     }
 
-    /// An opening on this way reads that next.
-    pub(crate) fn reads(&mut self, way: &mut Way, state: &Moment<'_>, reads: &[MetaRead]) {
-        self.stages.entry(way.0).or_insert_with(|| Stage::Reads(reads.to_vec()));
-        way.read(state, reads);
+    /// An opening that read that reads this next.
+    pub(crate) fn reads(&mut self, key: &mut Key, state: &Moment<'_>, reads: &[MetaRead]) {
+        self.stages.entry(key.0).or_insert_with(|| Stage::Reads(reads.to_vec()));
+        key.read(state, reads);
     }
 
     /// This is what came of it.
-    pub(crate) fn keep(&mut self, way: &Way, engine: &Engine) {
+    pub(crate) fn keep(&mut self, key: &Key, engine: &Engine) {
         if self.engines == ENGINES_MAX {
             *self = Openings::default();
         }
-        self.stages.insert(way.0, Stage::Open(Box::new(engine.clone())));
+        self.stages.insert(key.0, Stage::Open(Box::new(engine.clone())));
         self.engines += 1;
     }
 }
 
-/// What was read so far, as a [print](Moment::print).
-pub(crate) struct Way(u64);
+/// What was read so far, as a [fingerprint](Moment::fingerprint).
+pub(crate) struct Key(u64);
 
-impl Way {
+impl Key {
     /// The superblocks of the disks that are there.
-    pub(crate) fn of(state: &Moment<'_>, present: &[bool]) -> Way {
-        let mut way = Way(0);
+    pub(crate) fn of(state: &Moment<'_>, present: &[bool]) -> Key {
+        let mut key = Key(0);
         for (cells, &here) in state.disks.iter().zip(present) {
-            way.0 = mixed(way.0, here.into());
-            SLOTS.into_iter().filter(|_| here).for_each(|at| way.pass(state, cells, at, SUPERBLOCK_SIZE));
+            key.0 = mix(key.0, here.into());
+            SLOTS.into_iter().filter(|_| here).for_each(|at| key.pass(state, cells, at, SUPERBLOCK_SIZE));
         }
-        way
+        key
     }
 
     fn read(&mut self, state: &Moment<'_>, reads: &[MetaRead]) {
@@ -82,6 +82,6 @@ impl Way {
 
     fn pass(&mut self, state: &Moment<'_>, cells: &[Cell], offset: u64, len: u64) {
         let cells = &cells[(offset / BLOCK) as usize..][..(len / BLOCK) as usize];
-        self.0 = cells.iter().fold(self.0, |way, &cell| mixed(way, state.name(cell)));
+        self.0 = cells.iter().fold(self.0, |key, &cell| mix(key, state.name(cell)));
     }
 }

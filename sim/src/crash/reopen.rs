@@ -31,7 +31,7 @@ use braid_core::{Engine, Pool};
 use super::memory::{Memory, Stamps};
 use super::mistake::Mistake;
 use super::moment::Moment;
-use super::openings::{Openings, Way};
+use super::openings::{Key, Openings};
 use super::promise::{Known, VolumePromise};
 use super::tape::Cell;
 use crate::checker::Checker;
@@ -49,7 +49,7 @@ const TURNS_MAX: u64 = 200_000;
 
 /// See the module. What it keeps from state to state belongs to one tape.
 pub(crate) struct Reopener {
-    /// States that were well: their prints, and what was known.
+    /// States that were well: their fingerprints, and what was known.
     seen: BTreeSet<(u64, *const Known)>,
     openings: Openings,
     slots: BTreeMap<[Cell; SLOT_BLOCKS], Result<Superblock, SlotError>>,
@@ -81,7 +81,7 @@ impl Reopener {
     /// Opens and checks; what was wrong, as a sentence of a checker, or whether this was another state than all before.
     pub(crate) fn look(&mut self, state: &Moment<'_>, present: &[bool]) -> Result<bool, String> {
         let known = &*state.known;
-        let is_new = self.seen.insert((state.print(present), std::ptr::from_ref(known)));
+        let is_new = self.seen.insert((state.fingerprint(present), std::ptr::from_ref(known)));
         if is_new {
             let mut engine = self.open(state, present).map_err(|why| Checker::Tolerance.says(why))?;
             check_volumes(engine.pool(), known)?;
@@ -107,12 +107,12 @@ impl Reopener {
         }
         let newest = found.iter().max_by_key(|sb| sb.generation).cloned();
         let mut assembly = Assembly::new(found, boot)?;
-        let mut way = Way::of(state, present);
+        let mut key = Key::of(state, present);
         for _ in 0..100 {
             match assembly.step() {
                 Step::Failed(why) => return Err(why),
                 Step::Read(reads) => {
-                    self.openings.reads(&mut way, state, &reads);
+                    self.openings.reads(&mut key, state, &reads);
                     for read in reads {
                         let mut bytes = self.meta(state, &read);
                         if let (Some(Mistake::OldLogCounts), Some(sb)) = (self.mistake, &newest) {
@@ -125,7 +125,7 @@ impl Reopener {
                 Step::Ready(opened) => {
                     let slip = self.mistake.and_then(Mistake::slip);
                     let engine = Engine::slipping(*opened, Instant(0), boot, Uuid([0xa5; 16]), slip);
-                    self.openings.keep(&way, &engine);
+                    self.openings.keep(&key, &engine);
                     return Ok(engine);
                 }
             }

@@ -98,7 +98,8 @@ impl Engine {
         let hunt = work.hunt.as_mut().expect("somebody is looked for");
         let m = &mut work.members[hunt.member];
         hunt.lanes &= !m.made;
-        m.made &= !core::mem::take(&mut m.doubtful);
+        m.made &= !m.wrong();
+        m.doubtful = 0;
         let right = m.made;
         if right == 0 {
             hunt.spare = m.new.take();

@@ -94,7 +94,7 @@ pub(super) struct Member {
     pub(super) column: Column,
     /// It is there and missed nothing.
     pub(super) is_good: bool,
-    /// Its checksums are of what is there now.
+    /// It was compared with its checksums, and they are of what is there now.
     pub(super) has_own_sums: bool,
     /// Lanes that were asked for, those that could not be read, and those that are not what their checksums say.
     pub(super) asked: Lanes,
@@ -194,9 +194,8 @@ impl Engine {
             let column = c.columns[column_of(c.profile, n, at.into(), member)];
             let column = Column { offset: column.offset + u64::from(at) * STRIP, ..column };
             let is_good = self.pool.is_online(column.device) && !self.is_row_stale(column.device, row);
-            let has_own_sums = member < data && self.has_own_sums(chunk, at * data as u32 + member as u32);
             let (asked, bad, doubtful, made) = (0, 0, 0, 0);
-            let (old, new, failed) = (None, None, None);
+            let (has_own_sums, old, new, failed) = (false, None, None, None);
             Member { column, is_good, has_own_sums, asked, bad, doubtful, old, new, made, failed }
         };
         let members = (0..data + c.profile.facts().parity).map(member).collect();
@@ -393,11 +392,15 @@ impl Engine {
 
     /// Compares a strip with its checksums, but not with those that nobody keeps any more.
     pub(super) fn compare_strip(&mut self, id: u32, member: usize) {
-        let work = &mut self.rows.works[id];
+        let work = &self.rows.works[id];
         let (chunk, place) = (work.row.0, work.place(member));
         if self.pool.chunk(chunk).is_some_and(|c| c.is_unsummed(place)) {
             return;
         }
+        let has_own_sums = self.has_own_sums(chunk, place);
+        let work = &mut self.rows.works[id];
+        // Sums that followed a write meanwhile say something else than when it was asked before.
+        (work.members[member].has_own_sums, work.members[member].doubtful) = (has_own_sums, 0);
         work.pending += 1;
         let (index, first) = locate(self.sums.kind(), u64::from(place) * STRIP);
         self.with_page(chunk, index, Need::Row { work: id, member: member as u8, first });
