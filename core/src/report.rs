@@ -72,6 +72,8 @@ pub struct JobReport {
 pub struct StaleReport {
     /// Some of what it has may be old, or a checkpoint has not said yet that none is: nobody can count on it.
     pub is_behind: bool,
+    /// Something is being done about that, or will be by itself; not while it is away, or where nothing has what it lacks.
+    pub is_to_come: bool,
     /// Regions of 4 MiB that it is behind in.
     pub regions: u64,
     /// Units of 64 KiB that were mended for members that were behind, all of them, since the pool was opened.

@@ -424,13 +424,17 @@ impl Engine {
         any
     }
 
+    /// Regions that a member has to be brought up to date in and nothing failed in.
+    fn open_regions(&self, device: DeviceId) -> impl Iterator<Item = Region> {
+        let Stale { failed, caught_up, .. } = &self.stale;
+        let is_open = move |r: &Region| !failed.contains(r) && !caught_up.contains(&(device, *r));
+        self.pool.stale.get(&device).into_iter().flat_map(Regions::iter).filter(is_open)
+    }
+
     fn find_stale(&mut self) {
-        let Engine { pool, stale, .. } = self;
-        for (&device, regions) in pool.stale.iter().filter(|(device, _)| pool.is_online(**device)) {
-            let is_open = |r: &Region| !stale.failed.contains(r) && !stale.caught_up.contains(&(device, *r));
-            let open: Vec<Region> = regions.iter().filter(is_open).take(BATCH).collect();
-            open.into_iter().for_each(|region| stale.left.insert_region(region));
-        }
+        let online = self.pool.stale.keys().filter(|device| self.pool.is_online(**device));
+        let found: Vec<Region> = online.flat_map(|&device| self.open_regions(device).take(BATCH)).collect();
+        found.into_iter().for_each(|region| self.stale.left.insert_region(region));
     }
 
     /// All members that are there have what a unit should be.
@@ -468,6 +472,15 @@ impl Engine {
         self.pool.is_online(device)
             && self.pool.stale.contains_key(&device)
             && (is_moving || *records_due || retry_at.is_some() || self.commit.is_writing_pages())
+    }
+
+    /// Something is being done about what a member misses, or will be by itself: who waits for it to be up to date waits for that.
+    fn is_catching_up_to_come(&self, device: DeviceId) -> bool {
+        let to_come = self.stale.records_due || self.stale.retry_at.is_some() || self.commit.is_writing_pages();
+        // Whoever gets its last records with the checkpoint under way has to wait until that counts.
+        let is_unsaid = self.pool.device(device).is_some_and(|d| self.was_behind(d)) && to_come;
+        let is_open = || self.open_regions(device).next().is_some();
+        self.pool.is_online(device) && (is_unsaid || self.is_being_caught_up(device) || is_open())
     }
 
     /// A member is none any more.
@@ -531,7 +544,8 @@ impl Engine {
     pub(super) fn stale_report(&self, device: DeviceId) -> StaleReport {
         let lacks_records = self.pool.device(device).is_some_and(|d| d.is_behind);
         let is_behind = lacks_records || self.pool.stale.contains_key(&device);
-        StaleReport { is_behind, regions: self.regions_left(device), units_done: self.stale.mended }
+        let is_to_come = self.is_catching_up_to_come(device);
+        StaleReport { is_behind, is_to_come, regions: self.regions_left(device), units_done: self.stale.mended }
     }
 
     /// Regions that a member was behind in when it was furthest behind.

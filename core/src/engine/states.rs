@@ -41,14 +41,18 @@ impl Engine {
         self.become_all(rest, DeviceState::Suspect);
     }
 
-    /// Whoever was behind and is no more is in full use again.
-    pub(super) fn note_who_is_whole(&mut self) {
-        let was_behind = |d: &Device| match d.state {
+    /// It was behind, and nobody has said yet that it is no more.
+    pub(super) fn was_behind(&self, d: &Device) -> bool {
+        match d.state {
             DeviceState::Suspect => true,
             DeviceState::Rebuilding => !self.is_heir(d.id),
             _ => false,
-        };
-        let is_whole = |d: &Device| was_behind(d) && !d.is_behind && !self.pool.stale.contains_key(&d.id);
+        }
+    }
+
+    /// Whoever was behind and is no more is in full use again.
+    pub(super) fn note_who_is_whole(&mut self) {
+        let is_whole = |d: &Device| self.was_behind(d) && !d.is_behind && !self.pool.stale.contains_key(&d.id);
         for device in self.members_that(is_whole) {
             let member = self.pool.device_mut(device).expect("just listed");
             member.become_state(DeviceState::Online);

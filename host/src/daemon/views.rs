@@ -301,8 +301,7 @@ fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus 
         DeviceState::Removing => Some("its content moves off".into()),
         DeviceState::Online => facts.filter(|f| !f.notes.is_empty()).map(|f| f.notes.join("; ")),
     };
-    let is_caught_up = d.stale.is_behind && matches!(d.state, DeviceState::Online | DeviceState::Rebuilding);
-    let missed = is_caught_up.then(|| d.rebuilt.unwrap_or_default());
+    let missed = d.stale.is_to_come.then(|| d.rebuilt.unwrap_or_default());
     let tiers = [("data", d.tiers.data), ("metadata", d.tiers.metadata), ("system", d.tiers.metadata)];
     DeviceStatus {
         pool: report.name.clone(),
