@@ -20,7 +20,7 @@ const PROGRESS: Duration = Duration::from_secs(1);
 
 pub(super) fn crash(flags: &CrashFlags, json: bool) -> Outcome {
     let mistake = flags.mistake.as_deref().map(mistake).transpose()?;
-    let rules = Rules { mistake, alike: flags.alike, every_loss: flags.every_loss };
+    let rules = Rules { mistake, alike: flags.alike, every_loss: flags.every_loss, once: false };
     let scenes = scenes(flags)?;
     // A point that fails says what was wrong by itself.
     panic::set_hook(Box::new(|_| {}));
@@ -183,18 +183,18 @@ impl Report {
     }
 
     fn text(&self) -> String {
-        let Tally { points, states, in_recovery, cuts, lives } = self.tally;
+        let Tally { points, states, in_recovery, cuts, lives, whole } = self.tally;
         let (rate, took) = (self.rate(), self.took.as_secs_f64());
         format!(
-            "{points} crash points ({in_recovery} in recovery, {states} different states) at {cuts} cuts of {lives} runs, {rate} a second a core, \
+            "{points} crash points ({in_recovery} in recovery, {states} different states) at {cuts} cuts of {lives} runs, {whole} of which were cut from beginning to end, {rate} a second a core, \
              {took:.0} s"
         )
     }
 
     fn json(&self) -> Value {
-        let Tally { points, states, in_recovery, cuts, lives } = self.tally;
+        let Tally { points, states, in_recovery, cuts, lives, whole } = self.tally;
         json!({
-            "failed": false, "points": points, "states": states, "in_recovery": in_recovery, "cuts": cuts, "runs": lives,
+            "failed": false, "points": points, "states": states, "in_recovery": in_recovery, "cuts": cuts, "runs": lives, "whole": whole,
             "points_per_s_core": self.rate(), "seconds": self.took.as_secs_f64(),
         })
     }

@@ -147,6 +147,8 @@ pub struct Tally {
     pub cuts: u64,
     /// Runs that were recorded.
     pub lives: u64,
+    /// Of these, first ones that were cut everywhere, in every state that is looked at.
+    pub whole: u64,
 }
 
 impl Tally {
@@ -157,6 +159,7 @@ impl Tally {
         self.in_recovery += other.in_recovery;
         self.cuts += other.cuts;
         self.lives += other.lives;
+        self.whole += other.whole;
     }
 }
 
@@ -170,6 +173,8 @@ pub struct Rules {
     pub alike: bool,
     /// Crosses each state with every loss of members that the profiles spare, in place of one that is drawn.
     pub every_loss: bool,
+    /// No recovery is cut again.
+    pub once: bool,
 }
 
 /// Cuts the power in the scene of this name and seed, at most at so many points.
@@ -180,7 +185,10 @@ pub fn scene(name: &str, seed: u64, most: u64, rules: Rules) -> Result<Tally, Fa
     let tally = Tally { lives: 1, ..Tally::default() };
     let mut sweep = Sweep { scene: &scene, most, rules, tally, path: Vec::new(), is_whole: true };
     match sweep.cut(&tape) {
-        Ok(()) => Ok(sweep.tally),
+        Ok(()) => {
+            sweep.tally.whole = u64::from(sweep.tally.points < most);
+            Ok(sweep.tally)
+        }
         Err(why) => Err(fail(Point(sweep.path), why)),
     }
 }
@@ -267,7 +275,8 @@ impl Sweep<'_> {
             caught(|| life::alike(self.scene, moment.tape(), moment, &present))?;
         }
         let crossed = if self.rules.every_loss { CROSSED } else { 1 };
-        if self.tally.points.is_multiple_of(LIVES_EVERY[self.path.len() - 1].saturating_mul(crossed)) {
+        let every = LIVES_EVERY[self.path.len() - 1].saturating_mul(crossed);
+        if !self.rules.once && self.tally.points.is_multiple_of(every) {
             let seed = life_seed(self.scene, cut);
             let next = caught(|| life::next(self.scene, moment.tape(), moment, &present, seed))?;
             self.tally.lives += 1;

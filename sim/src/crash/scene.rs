@@ -4,7 +4,7 @@
 //! order, how far the world goes on in between, what the members are.
 
 use braid_core::Profile;
-use braid_core::units::MIB;
+use braid_core::units::{MIB, UNIT};
 
 use crate::device::Model;
 use crate::disk::BLOCK;
@@ -16,7 +16,7 @@ use crate::world::Shape;
 /// Members and profiles, in words: name, sizes in MiB, profile of data, profile of metadata.
 type Cast = (&'static str, &'static [u64], &'static str, &'static str);
 
-const CASTS: [Cast; 9] = [
+const CASTS: [Cast; 11] = [
     ("single", &[16], "single", "single"),
     ("dup", &[18], "dup", "dup"),
     ("raid0", &[16, 18], "raid0", "raid1"),
@@ -26,12 +26,21 @@ const CASTS: [Cast; 9] = [
     ("unlike", &[16, 24, 40], "raid1", "raid1"),
     ("raid5", &[18, 18, 20], "raid5", "raid1"),
     ("raid6", &[18, 18, 20, 22], "raid6", "raid1c3"),
+    // So many strips that a row is read and modified where that is less to read than the rest of it.
+    ("raid5-wide", &[18, 18, 18, 20, 22], "raid5", "raid1"),
+    ("raid6-wide", &[18, 18, 18, 18, 20, 20, 22], "raid6", "raid1c3"),
 ];
 
 /// Whether it makes sense with these members.
 fn fits(plot: Plot, &(_, sizes, data, metadata): &Cast) -> bool {
     let facts = || [data, metadata].into_iter().filter_map(Profile::parse).map(|profile| profile.facts());
+    let is_wide = sizes.len() > 4;
     match plot {
+        Plot::Rows => Profile::parse(data).is_some_and(|data| data.facts().parity > 0),
+        // What is the same however many strips there are is not looked at again.
+        Plot::Overwrite | Plot::Volumes | Plot::Checkpoint | Plot::Ring | Plot::Control | Plot::Remove if is_wide => {
+            false
+        }
         // A member may be missing.
         Plot::Degraded => facts().all(|f| f.tolerated_failures > 0),
         // One less is enough.
@@ -55,10 +64,11 @@ enum Plot {
     Balance,
     Remove,
     Replace,
+    Rows,
 }
 
 impl Plot {
-    const ALL: [Plot; 12] = [
+    const ALL: [Plot; 13] = [
         Plot::Overwrite,
         Plot::FirstWrites,
         Plot::Discard,
@@ -71,6 +81,7 @@ impl Plot {
         Plot::Balance,
         Plot::Remove,
         Plot::Replace,
+        Plot::Rows,
     ];
 
     fn name(self) -> &'static str {
@@ -87,6 +98,7 @@ impl Plot {
             Plot::Balance => "balance",
             Plot::Remove => "remove",
             Plot::Replace => "replace",
+            Plot::Rows => "rows",
         }
     }
 }
@@ -147,7 +159,9 @@ impl Scene {
         // Dice of their own: what is drawn else stays as it was without checksums.
         let checksum = Rng::new(seed ^ 0xc4ec).pick(&["none", "crc32c", "crc32c", "xxh3"]).to_string();
         set.push(("checksum", checksum));
-        let mut writer = Writer { rng, steps: Vec::new(), volumes: 1, members: sizes.len() as u64 };
+        let strips = (sizes.len() - data.facts().parity) as u64;
+        let row = if plot == Plot::Rows { strips * UNIT / BLOCK } else { 0 };
+        let mut writer = Writer { rng, steps: Vec::new(), volumes: 1, members: sizes.len() as u64, row };
         writer.create(0);
         if plot == Plot::Volumes {
             writer.create(1);
@@ -167,7 +181,7 @@ impl Scene {
         let names = (0..5).map(|slot| (slot, name_of(slot))).collect();
         // Where nobody but the clients is at work: a member that is needed to get another one out is not spared.
         let spared = match plot {
-            Plot::Overwrite | Plot::FirstWrites | Plot::Discard | Plot::Checkpoint => {
+            Plot::Overwrite | Plot::FirstWrites | Plot::Discard | Plot::Checkpoint | Plot::Rows => {
                 data.facts().tolerated_failures.min(metadata.facts().tolerated_failures)
             }
             _ => 0,
@@ -177,8 +191,8 @@ impl Scene {
 
     /// What goes on after a cut, while the pool still recovers.
     pub(crate) fn after(&self, seed: u64) -> Vec<Step> {
-        let mut writer =
-            Writer { rng: Rng::new(seed), steps: Vec::new(), volumes: 3, members: self.shapes.len() as u64 };
+        let members = self.shapes.len() as u64;
+        let mut writer = Writer { rng: Rng::new(seed), steps: Vec::new(), volumes: 3, members, row: 0 };
         writer.go();
         for _ in 0..writer.rng.below(4) {
             match writer.rng.below(4) {
@@ -203,6 +217,8 @@ struct Writer {
     volumes: u64,
     /// Members of the pool.
     members: u64,
+    /// Blocks of a row of parity, where it is rows that are written.
+    row: u64,
 }
 
 impl Writer {
@@ -258,7 +274,27 @@ impl Writer {
                 0 => self.steps.push(Step::Remove(self.rng.between(1, self.members) as u32)),
                 _ => self.beside_moves(i),
             },
+            Plot::Rows => match self.rng.below(5) {
+                0 => self.flush(),
+                _ => self.change_of_rows(),
+            },
         }
+    }
+
+    /// What there is to do to rows: a part of a strip, some strips, a row and no more, the end of one and the beginning of the
+    /// next. The first two have content.
+    fn change_of_rows(&mut self) {
+        let (row, strip) = (self.row, UNIT / BLOCK);
+        let strips = row / strip;
+        let first = self.rng.below(3) * row;
+        let (at, blocks) = match self.rng.below(5) {
+            0 | 1 => (self.rng.below(row), self.rng.between(1, 4)),
+            2 => (self.rng.below(strips) * strip, self.rng.between(1, strips - 1) * strip),
+            3 => (0, row),
+            _ => (row - self.rng.between(1, strip + 2), self.rng.between(2, row + 2)),
+        };
+        let fua = self.rng.percent(30);
+        self.any(Verb::Write, (first + at) * BLOCK, blocks * BLOCK, fua);
     }
 
     /// One member gets what another one has, as far as that can go there.
@@ -310,7 +346,7 @@ impl Writer {
     fn fill(&mut self) {
         self.steps.push(Step::Go(60));
         for slot in 0..self.volumes {
-            self.ask(slot, Verb::Write, 0, HOT * BLOCK, false);
+            self.ask(slot, Verb::Write, 0, HOT.max(2 * self.row) * BLOCK, false);
         }
         self.steps.push(Step::Go(60));
         self.flush();
