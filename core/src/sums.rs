@@ -27,7 +27,7 @@ pub const SECTORS: u32 = (BLOCK as usize / SECTOR) as u32;
 const SUMS_AT: usize = 64;
 
 /// What content is summed with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Checksum {
     /// Not at all.
     #[default]

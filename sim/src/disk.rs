@@ -306,6 +306,12 @@ impl Disk {
 
     /// The power goes: of what no flush covered, anything may be left, block by block, some of them torn.
     pub fn cut(&mut self, rng: &mut Rng) {
+        self.lose_cache(rng);
+        self.settle();
+    }
+
+    /// The same, of a disk that goes on.
+    pub fn lose_cache(&mut self, rng: &mut Rng) {
         let mood = rng.below(4);
         for (at, versions) in std::mem::take(&mut self.unstable) {
             let newest = versions.len() - 1;
@@ -321,7 +327,6 @@ impl Disk {
             };
             self.blocks.insert(at, left);
         }
-        self.settle();
     }
 
     /// The command queue is empty, as after a reset.

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `Error` | fails, some of them, for a while | some sectors of a failed write, or none, or all |
 //! | `Torn` | a write fails | some of its sectors |
+//! | `CacheLost` | a flush fails, some of them | of what it should have covered, what chance leaves, as after a power cut |
 //! | `Latent` | reads of the range fail until it is written again | as it was |
 //! | `Flipped` | succeeds | one bit of some blocks is another, once |
 //! | `Misdirected` | a write succeeds | its content elsewhere on the device, nothing at its own place |
@@ -73,6 +74,11 @@ pub enum Trouble {
     Torn {
         /// How many in a hundred.
         percent: u64,
+        /// Failures left.
+        left: u64,
+    },
+    /// Flushes fail, and what stood in the write cache is gone, as with a file whose dirty pages are dropped after an error.
+    CacheLost {
         /// Failures left.
         left: u64,
     },
@@ -156,7 +162,7 @@ impl Trouble {
     /// The same, so much later.
     pub fn later(mut self, ns: u64) -> Trouble {
         match &mut self {
-            Trouble::Error { .. } | Trouble::Torn { .. } | Trouble::Misdirected { .. } => {}
+            Trouble::Error { .. } | Trouble::Torn { .. } | Trouble::Misdirected { .. } | Trouble::CacheLost { .. } => {}
             Trouble::Latent { since, .. } | Trouble::Flipped { since, .. } => *since += ns,
             Trouble::Absent { since } => *since += ns,
             Trouble::Pulled { since, until }
@@ -176,6 +182,8 @@ pub enum Strike {
     Fails(IoError),
     /// It fails, and a write arrived in part.
     Tears,
+    /// A flush fails, and the write cache is lost.
+    Forgets,
     /// It lands at this byte.
     LandsAt(u64),
 }
@@ -212,6 +220,10 @@ impl Faults {
                 Trouble::Torn { percent, left } if changes && *left > 0 && rng.percent(*percent) => {
                     *left -= 1;
                     return Some(Strike::Tears);
+                }
+                Trouble::CacheLost { left } if op == DeviceOp::Flush && *left > 0 => {
+                    *left -= 1;
+                    return Some(Strike::Forgets);
                 }
                 Trouble::Misdirected { percent, left }
                     if matches!(op, DeviceOp::Write { .. }) && *left > 0 && rng.percent(*percent) =>

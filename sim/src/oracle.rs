@@ -330,6 +330,15 @@ impl Oracle {
         }
     }
 
+    /// A member that goes on lost what no flush covered, and no other one stands in for it.
+    pub fn cache_lost(&mut self) {
+        let volumes = self.volumes.values_mut().chain(self.going.values_mut());
+        let cells = volumes.flat_map(|v| v.cells.values_mut());
+        for cell in cells.filter(|cell| cell.versions.len() > 1 || !cell.on_the_way.is_empty()) {
+            cell.may_be_anything = true;
+        }
+    }
+
     /// Sectors of a volume that were ever touched and what each may be by its last version; also of a volume that is going.
     pub(crate) fn sectors(&self, volume: u32) -> impl Iterator<Item = (u64, &[u64])> {
         let there = self.volumes.get(&volume).or_else(|| self.going.get(&volume));

@@ -92,6 +92,8 @@ pub struct World {
     /// Reads that were compared with their checksums on arrival, and questions that had to wait for a page, or for a second
     /// look.
     pub compared: (u64, u64),
+    /// More members have faults than the profile does without: what a write cache loses with a flush that fails may be lost.
+    pub may_lose_caches: bool,
     /// A mistake made on purpose.
     pub sabotage: Option<Sabotage>,
     /// A mistake that the engine itself makes on purpose.
@@ -157,6 +159,7 @@ impl World {
             instant: false,
             loads: Vec::new(),
             compared: (0, 0),
+            may_lose_caches: false,
             sabotage: None,
             slip: None,
             tape: None,

@@ -228,11 +228,11 @@ impl Engine {
 
     /// What a member got since the last flush may be gone with its cache.
     pub(super) fn lose_unflushed(&mut self, device: DeviceId, error: IoError) -> bool {
-        self.copies_lost(device);
-        if !self.spares_system(device) {
-            return false;
-        }
-        if self.slips(Slip::LossNotNoted) {
+        // With that may be gone what it got of changes that are under way: for these it is as if it had been away.
+        self.renew_roster(device);
+        // Where only it has the log, nothing can be noted of it, and all of it is needed.
+        let can_be_noted = self.spares_system(device);
+        if can_be_noted && self.slips(Slip::LossNotNoted) {
             return true;
         }
         let mut all = Regions::default();
@@ -249,7 +249,7 @@ impl Engine {
         let (spared, needed): (Vec<Region>, Vec<Region>) = all
             .iter()
             .filter(|&r| !self.pool.is_stale(device, r) && is_on(&r))
-            .partition(|&r| self.spares_region(device, r));
+            .partition(|&r| can_be_noted && self.spares_region(device, r));
         self.note_stale(device, &spared);
         // What it was brought up to date in since may be gone as well.
         self.stale.caught_up.retain(|(d, _)| *d != device);
@@ -262,7 +262,7 @@ impl Engine {
         self.suspect(device, error);
         let rows: Vec<Region> = needed.iter().copied().filter(|&(volume, _)| volume == ROWS).collect();
         self.tear_rows(&rows);
-        needed.is_empty()
+        can_be_noted && needed.is_empty()
     }
 
     /// A member that is there lacks some of the pool's own records. Until it has them all its superblock stays what it is,

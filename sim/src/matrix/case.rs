@@ -5,6 +5,7 @@ use std::iter;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use braid_core::sums::Checksum;
 use braid_core::{ChunkType, Profile};
 
 use super::phase::Phase;
@@ -25,14 +26,24 @@ pub enum Kind {
     Torn,
     /// It goes with its write cache, and comes back a moment later with what it had.
     StaleReturn,
+    /// Its next flush fails, and what was in its write cache is lost.
+    CacheLost,
     /// All writes fail until it is given up; then it is well again, and put to use.
     GivenUp,
 }
 
 impl Kind {
     /// All.
-    pub const ALL: [Kind; 7] =
-        [Kind::Missing, Kind::ReadError, Kind::WriteError, Kind::BitFlip, Kind::Torn, Kind::StaleReturn, Kind::GivenUp];
+    pub const ALL: [Kind; 8] = [
+        Kind::Missing,
+        Kind::ReadError,
+        Kind::WriteError,
+        Kind::BitFlip,
+        Kind::Torn,
+        Kind::StaleReturn,
+        Kind::CacheLost,
+        Kind::GivenUp,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -42,6 +53,7 @@ impl Kind {
             Kind::BitFlip => "bit-flip",
             Kind::Torn => "torn",
             Kind::StaleReturn => "stale-return",
+            Kind::CacheLost => "cache-lost",
             Kind::GivenUp => "given-up",
         }
     }
@@ -73,10 +85,14 @@ pub struct Layout {
     pub profile: Profile,
     /// How many.
     pub members: u32,
+    /// What says whether a block is what was written.
+    pub checksum: Checksum,
 }
 
 /// Of parity every pool up to this size is one of its own.
 const MEMBERS: RangeInclusive<u32> = 3..=6;
+/// What a pool has where nothing else is said.
+const USUAL: Checksum = Checksum::Crc32c;
 /// Larger ones have too many cases for all of them.
 const WIDE: RangeInclusive<u32> = 7..=16;
 
@@ -89,12 +105,17 @@ impl Layout {
             (_, 0) => (facts.copies * facts.sub_stripes).max(2) as u32,
             (_, parity) => 2 + parity as u32,
         };
-        Layout { profile, members }
+        Layout { profile, members, checksum: USUAL }
     }
 
     /// The one that is meant where only a profile is named.
     pub fn is_usual(self) -> bool {
         self == Layout::usual(self.profile)
+    }
+
+    /// The same with other checksums, or without.
+    fn with(self, checksum: Checksum) -> Layout {
+        Layout { checksum, ..self }
     }
 
     /// Strips of data in a row.
@@ -132,14 +153,16 @@ pub fn profiles() -> impl Iterator<Item = Profile> {
 pub fn layouts() -> impl Iterator<Item = Layout> {
     profiles().flat_map(|profile| {
         let usual = Layout::usual(profile);
-        let more = MEMBERS.filter(move |_| profile.facts().parity > 0).map(move |members| Layout { profile, members });
-        iter::once(usual).chain(more.filter(move |layout| *layout != usual))
+        let others = [Checksum::None, Checksum::Xxh3].map(move |checksum| usual.with(checksum));
+        let more = MEMBERS.filter(move |_| profile.facts().parity > 0).map(move |members| Layout { members, ..usual });
+        iter::once(usual).chain(more.filter(move |layout| *layout != usual)).chain(others)
     })
 }
 
 fn wide() -> impl Iterator<Item = Layout> {
     let profiles = profiles().filter(|profile| profile.facts().parity > 0);
-    profiles.flat_map(|profile| WIDE.map(move |members| Layout { profile, members }))
+    let of = |profile| WIDE.map(move |members| Layout { members, ..Layout::usual(profile) });
+    profiles.flat_map(of).flat_map(|layout| [layout, layout.with(Checksum::None)])
 }
 
 /// So many cases of two faults of parity over more members than are enumerated, drawn from a seed.
@@ -150,7 +173,8 @@ pub fn drawn(count: usize, seed: u64) -> Vec<Case> {
         let phase = *rng.pick(&Phase::ALL);
         let hits = hits(layout, phase);
         let first = *rng.pick(&hits);
-        let others: Vec<Hit> = hits.into_iter().filter(|hit| *hit != first && hit.moment >= first.moment).collect();
+        let may_follow = |hit: &Hit| *hit != first && hit.moment >= first.moment && is_known(layout, first, *hit);
+        let others: Vec<Hit> = hits.into_iter().filter(may_follow).collect();
         Case { layout, phase, hits: vec![first, *rng.pick(&others)] }
     };
     (0..count).map(case).collect()
@@ -173,6 +197,7 @@ pub fn cases(layout: Layout, faults: Faults) -> Vec<Case> {
                     (0, 2) => (a.kind, a.device) != (b.kind, b.device),
                     _ => false,
                 };
+                let is_meant = |a: Hit, b: Hit| is_meant(a, b) && is_known(layout, a, b);
                 all.extend(pairs.filter(|&(a, b)| is_meant(a, b)).map(|(a, b)| case(vec![a, b])));
             }
         }
@@ -180,10 +205,26 @@ pub fn cases(layout: Layout, faults: Faults) -> Vec<Case> {
     all
 }
 
-fn hits(Layout { members, .. }: Layout, phase: Phase) -> Vec<Hit> {
+/// What a cache loses that nobody else has is lost, and who hears of it is not modelled.
+fn is_known(layout: Layout, a: Hit, b: Hit) -> bool {
+    let loses_cache = |hit: Hit| hit.kind == Kind::CacheLost;
+    let is_spared = a.device == b.device || layout.profile.facts().tolerated_failures > 1;
+    is_spared || !loses_cache(a) && !loses_cache(b)
+}
+
+fn hits(Layout { profile, members, checksum }: Layout, phase: Phase) -> Vec<Hit> {
+    let is_alone = profile.facts().tolerated_failures == 0;
     let mut all = Vec::new();
     for device in 1..=members + u32::from(phase.has_another()) {
         for kind in Kind::ALL {
+            // What nobody else has is gone.
+            if kind == Kind::CacheLost && is_alone {
+                continue;
+            }
+            // Nothing says of a block without a checksum that it is another than was written.
+            if kind == Kind::BitFlip && !checksum.is_on() {
+                continue;
+            }
             // Nothing stands yet on the one that comes.
             if device > members && kind.is_of_blocks() {
                 continue;
@@ -197,7 +238,10 @@ fn hits(Layout { members, .. }: Layout, phase: Phase) -> Vec<Hit> {
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.profile.name())?;
-        if self.is_usual() { Ok(()) } else { write!(f, "x{}", self.members) }
+        if self.members != Layout::usual(self.profile).members {
+            write!(f, "x{}", self.members)?;
+        }
+        if self.checksum == USUAL { Ok(()) } else { write!(f, "-{}", self.checksum.name()) }
     }
 }
 

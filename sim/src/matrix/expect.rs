@@ -89,7 +89,7 @@ impl Expectation {
             let stays = |hit: &Hit| match hit.kind {
                 Kind::Missing => true,
                 Kind::ReadError | Kind::BitFlip => !is_rewritten,
-                Kind::WriteError | Kind::Torn | Kind::StaleReturn | Kind::GivenUp => false,
+                Kind::WriteError | Kind::Torn | Kind::StaleReturn | Kind::CacheLost | Kind::GivenUp => false,
             };
             if let Some(lane) = Lane::at(pool, volume, at) {
                 let is_in_lane = |&target: &u64| Lane::at(pool, volume, target).as_ref() == Some(&lane);
@@ -104,7 +104,11 @@ impl Expectation {
                 let (own, parity) = (copies[0].0, case.layout.profile.facts().parity);
                 // Where nobody writes, what is lost beside a block is nothing to it.
                 let rests = matches!(case.phase, Phase::Read | Phase::Scrub);
+                // A block may go bad before its request is over and its checksum known: then what others missed may be made of it.
+                let writes = matches!(case.phase, Phase::Write | Phase::Rows);
+                let is_unsaid = |hit: &Hit| hit.kind == Kind::BitFlip && hit.moment > 0 && writes;
                 let fate = match () {
+                    () if struck.len() > 1 && case.hits.iter().filter(strikes).any(is_unsaid) => Fate::Open,
                     () if struck.len() <= parity || rests && !struck.contains(&own) => Fate::Served,
                     () if rests && gone.len() > parity && gone.contains(&own) => Fate::Lost,
                     () => Fate::Open,
@@ -136,7 +140,11 @@ impl Expectation {
         if !records_stand {
             fates.values_mut().filter(|fate| **fate == Fate::Served).for_each(|fate| *fate = Fate::Open);
         }
-        let is_within = fates.values().all(|&fate| fate == Fate::Served);
+        // Nor may it go on working with less than it does without, whose blocks ever those are.
+        let lost: BTreeSet<u32> = case.hits.iter().filter(|h| !h.kind.is_of_blocks()).map(|h| h.device).collect();
+        let parity = case.layout.profile.facts().parity;
+        let is_too_much = parity > 0 && lost.len() > parity;
+        let is_within = !is_too_much && fates.values().all(|&fate| fate == Fate::Served);
         Expectation { blocks: fates, targets, is_within }
     }
 }

@@ -109,7 +109,7 @@ fn prepared(layout: Layout, phase: Phase, slip: Option<Slip>) -> (World, VolumeI
         if profile.facts().tolerated_failures > 0 { profile.system() } else { Profile::usual(shapes.len())[1] };
     let mut world = World::new(1);
     world.slip = slip;
-    world.create(&shapes, profile, metadata, &[("checksum", "crc32c")]).expect("the pool can be made");
+    world.create(&shapes, profile, metadata, &[("checksum", layout.checksum.name())]).expect("the pool can be made");
     world.open().expect("a new pool opens");
     let volume = world.volume("v", place(PLACES), VolumeClass::Auto);
     for Range { start, end } in phase.pieces(layout) {
@@ -134,8 +134,9 @@ fn count_events(layout: Layout, phase: Phase) -> u64 {
 
 impl<'a> Run<'a> {
     fn new(case: &'a Case, slip: Option<Slip>) -> Run<'a> {
-        let (world, volume) = prepared(case.layout, case.phase, slip);
+        let (mut world, volume) = prepared(case.layout, case.phase, slip);
         let expected = Expectation::of(&world, volume, case);
+        world.may_lose_caches = !expected.is_within;
         Run { case, world, volume, expected }
     }
 
@@ -192,6 +193,7 @@ impl<'a> Run<'a> {
             Kind::Missing => add(Trouble::Absent { since: now }),
             Kind::StaleReturn => add(Trouble::Pulled { since: now, until: now + AWAY_NS }),
             Kind::Torn => add(Trouble::Torn { percent: 100, left: FAILURES }),
+            Kind::CacheLost => add(Trouble::CacheLost { left: 1 }),
             Kind::WriteError => add(Trouble::writes_fail(0..u64::MAX, FAILURES)),
             Kind::GivenUp => add(Trouble::writes_fail(0..u64::MAX, u64::MAX)),
             Kind::ReadError | Kind::BitFlip => {

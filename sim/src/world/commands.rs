@@ -138,7 +138,7 @@ impl World {
         let mut result = match strike {
             None | Some(Strike::LandsAt(_)) => Ok(()),
             Some(Strike::Fails(error)) => Err(error),
-            Some(Strike::Tears) => Err(IoError::Media),
+            Some(Strike::Tears | Strike::Forgets) => Err(IoError::Media),
         };
         let is_fine = result.is_ok();
         if let Some(tape) = &mut self.tape {
@@ -177,7 +177,7 @@ impl World {
         let percent = match strike {
             None | Some(Strike::LandsAt(_)) => 100,
             Some(Strike::Tears) => 50,
-            Some(Strike::Fails(_)) => *self.rng.pick(&[0, 50, 100]),
+            Some(Strike::Fails(_) | Strike::Forgets) => *self.rng.pick(&[0, 50, 100]),
         };
         if let (DeviceOp::Write { .. }, Some(Strike::LandsAt(lands))) = (op, strike) {
             return self.misdirect(device, (offset, lands, len), content);
@@ -195,6 +195,12 @@ impl World {
             DeviceOp::Read => {}
             DeviceOp::Write { fua } => disks[i].write(offset, content, fua && is_fine, &mut takes),
             DeviceOp::Flush if is_fine => disks[i].flushed(mark),
+            DeviceOp::Flush if strike == Some(Strike::Forgets) => {
+                disks[i].lose_cache(rng);
+                if self.may_lose_caches {
+                    self.oracle.cache_lost();
+                }
+            }
             DeviceOp::Flush => {}
             DeviceOp::Discard => disks[i].discard(offset, len, rng),
             DeviceOp::WriteZeroes => disks[i].write_zeroes(offset, len, &mut takes),

@@ -278,11 +278,11 @@ impl Engine {
             None => self.stale_unit_done(ROWS, unit),
             Some(_) => self.stale_unit_failed(ROWS, unit, by),
         }
-        // Who came meanwhile has nothing of this.
+        // Who came meanwhile has nothing of this, and who went and came has not what it had.
         for m in work.members.iter().filter(|_| work.error.is_none()) {
             let device = m.column.device;
             let is_behind = self.pool.is_stale(device, of_row(work.row.0, work.row.1));
-            if is_behind && !m.is_good && (self.was_away(device, work.roster) || m.new.is_none()) {
+            if is_behind && (self.was_away(device, work.roster) || !m.is_good && m.new.is_none()) {
                 self.miss_row(device, work.row, IoError::Gone);
             }
         }
