@@ -747,7 +747,7 @@ impl Engine {
             Waiter::Ring => self.ring_flushed(fine),
             Waiter::Mend(id) => self.end_mend(id),
             Waiter::Request(id) => {
-                if !fine {
+                if self.is_owed_error(id) || !fine {
                     self.requests[id].error = Some(RequestError::Io);
                 }
                 self.reply(id);

@@ -262,6 +262,7 @@ impl Engine {
         self.suspect(device, error);
         let rows: Vec<Region> = needed.iter().copied().filter(|&(volume, _)| volume == ROWS).collect();
         self.tear_rows(&rows);
+        self.owe_error(&needed);
         can_be_noted && needed.is_empty()
     }
 

@@ -153,3 +153,37 @@ fn an_opening_goes_on_where_nobody_takes_its_claim() {
         assert!(left, "{:?}", world.faults);
     }
 }
+
+/// What a flush that nobody asked for lost is told to the next who asks, once for each volume; what others stand in for is made
+/// anew, and told to nobody.
+#[test]
+fn a_loss_that_no_client_waited_for_is_told_to_the_next_who_flushes() {
+    for (profile, devices) in [(Profile::Single, 1), (Profile::Raid0, 2), (Profile::Raid1, 2), (Profile::Raid5, 3)] {
+        let (mut world, v) = pool(1, profile, &shape(128), devices, &[("commit_interval", "100ms")]);
+        let beside = world.volume("beside", 64 * MIB, VolumeClass::Data);
+        for volume in [v, beside] {
+            world.run(volume, WRITE, 0, MIB).unwrap();
+            world.run(volume, Op::Flush, 0, 0).unwrap();
+        }
+        let is_alone = profile.facts().tolerated_failures == 0;
+        world.may_lose_caches = is_alone;
+        world.faults.0.push(Fault { device: 1, trouble: Trouble::CacheLost { left: 1 } });
+        [v, beside].into_iter().for_each(|volume| world.run(volume, WRITE, 0, MIB).unwrap());
+        world.run_until_quiet();
+        assert!(matches!(world.faults.0[0].trouble, Trouble::CacheLost { left: 0 }), "the interval is over");
+        for volume in [v, beside] {
+            let flush = world.run(volume, Op::Flush, 0, 0);
+            assert_eq!(flush.is_err(), is_alone, "{profile:?}: {flush:?}");
+        }
+        // Somebody knows, and what he writes and flushes from now on is there.
+        for volume in [v, beside] {
+            world.run(volume, WRITE, 0, MIB).unwrap();
+            world.run(volume, Op::Flush, 0, 0).unwrap();
+        }
+        world.may_lose_caches = false;
+        world.crash(Crash::Power);
+        world.faults.0.clear();
+        world.open().unwrap();
+        all_is_well(&mut world);
+    }
+}

@@ -30,7 +30,7 @@ use crate::meta::journal::Lsn;
 use crate::meta::pages::{Page, PageSpace};
 use crate::meta::superblock::SLOTS;
 use crate::request::Request;
-use crate::units::{BLOCKS_PER_UNIT, ChunkId, DeviceId, Instant};
+use crate::units::{BLOCKS_PER_UNIT, ChunkId, DeviceId, Instant, VolumeId};
 
 #[derive(Clone)]
 pub(super) struct Commit {
@@ -83,6 +83,8 @@ pub(super) struct Commit {
     checkpoint_waiters: Vec<Waiter>,
     /// So many checkpoints are to come that write anew what stands somewhere.
     renews: u8,
+    /// Volumes of which something was lost with the cache of a member, and whose next flush hears of it.
+    pub(super) owed: BTreeSet<VolumeId>,
     /// Writes that no round covers yet.
     pub(super) unflushed: bool,
     /// Members that something was written to which no flush covers, and some that a flush covered since.
@@ -142,6 +144,7 @@ impl Commit {
             leaves: None,
             checkpoint_waiters: Vec::new(),
             renews: 0,
+            owed: BTreeSet::new(),
             unflushed: false,
             dirty: BTreeSet::new(),
             unstable_since: None,

@@ -8,8 +8,9 @@ use crate::device::{Device, DeviceState};
 use crate::engine::{Engine, Slip, Waiter};
 use crate::meta::journal::Lsn;
 use crate::queue::{Io, Owner};
-use crate::request::{DeviceOp, IoError};
-use crate::units::{DeviceId, Instant};
+use crate::regions::Region;
+use crate::request::{DeviceOp, IoError, Op, Request};
+use crate::units::{DeviceId, Instant, VolumeId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Round {
@@ -103,6 +104,22 @@ impl Engine {
         for waiter in all {
             self.wake(waiter, false);
         }
+    }
+
+    /// A member that is needed lost what it got of these regions since the last flush. Whoever waits for that flush hears of it; if it
+    /// is nobody, the next who asks does, once for each volume, or he would take for stable what is gone.
+    pub(in crate::engine) fn owe_error(&mut self, lost: &[Region]) {
+        // What belongs to no volume alone may be anybody's.
+        let is_shared = lost.iter().any(|&(volume, _)| self.pool.volume(volume).is_none());
+        let is_hit = |volume: &VolumeId| is_shared || lost.iter().any(|(of, _)| of == volume);
+        let hit: Vec<VolumeId> = self.pool.volumes().map(|v| v.id).filter(is_hit).collect();
+        self.commit.owed.extend(hit);
+    }
+
+    /// Whether a request that is about to be answered is a flush of a volume that something was lost of.
+    pub(in crate::engine) fn is_owed_error(&mut self, id: u32) -> bool {
+        let Request { op, volume, .. } = self.requests[id].request;
+        op == Op::Flush && self.commit.owed.remove(&volume)
     }
 
     /// Asks every device with unflushed writes to flush; how many that are.

@@ -248,7 +248,20 @@ impl Engine {
         (chunk, c.row_of(unit).expect("a chunk with rows").0)
     }
 
+    /// Who lost its cache, or came back without it, since the mend began may have answered with what was there before.
+    fn pass_by_losers(&mut self, id: u32) {
+        let Mend { columns, roster, target, place, .. } = &self.mends[id];
+        let Some((c, unit)) = place.and_then(|(chunk, unit)| Some((self.pool.chunk(chunk)?, unit))) else { return };
+        let has_lost = |column: &Column| {
+            self.was_away(column.device, *roster) && self.lacks(column.device, c, unit, target.home())
+        };
+        let lost: [bool; COPIES_MAX] = columns.map(|column| column.is_some_and(|column| has_lost(&column)));
+        let mend = &mut self.mends[id];
+        lost.iter().zip(&mut mend.gone).filter(|(lost, _)| **lost).for_each(|(_, gone)| *gone = mend.mask);
+    }
+
     fn compare_mend(&mut self, id: u32) {
+        self.pass_by_losers(id);
         let mend = &self.mends[id];
         let read = |copy: usize| mend.mask & !mend.bad[copy] & !mend.gone[copy];
         let mut pairs = Vec::new();

@@ -252,7 +252,7 @@ impl Engine {
             let buf = buf.unwrap_or_else(|| part_of(self.zeros(id), 0, count));
             match self.rows.works[id].members[member].is_good {
                 true => self.write_strip(id, member, first, buf, no_merge),
-                false => self.write_beside(id, member, first, buf),
+                false => self.write_beside(id, member, first, buf, no_merge),
             }
         }
         self.count_work_down(id);

@@ -96,17 +96,17 @@ impl Engine {
             true => self.issue_strip(id, (member, lane), DeviceOp::Write { fua: false }, (column, 0), buf, no_merge),
             false => m.failed = Some(IoError::Gone),
         }
-        self.write_beside(id, member, lane, buf);
+        self.write_beside(id, member, lane, buf, no_merge);
     }
 
     /// The same, only to where its column is on its way.
-    pub(super) fn write_beside(&mut self, id: u32, member: usize, lane: u64, buf: BufRange) {
+    pub(super) fn write_beside(&mut self, id: u32, member: usize, lane: u64, buf: BufRange, no_merge: bool) {
         let Some(to) = self.beside(id, member) else { return };
         if self.slips(Slip::ColumnMissesWrites) && !matches!(self.rows.works[id].what, What::Copy) {
             return;
         }
         match self.pool.is_online(to.device) {
-            true => self.issue_strip(id, (member, lane), DeviceOp::Write { fua: false }, (to, BESIDE), buf, false),
+            true => self.issue_strip(id, (member, lane), DeviceOp::Write { fua: false }, (to, BESIDE), buf, no_merge),
             false => self.shift_failed(self.rows.works[id].row.0),
         }
     }
@@ -156,7 +156,7 @@ impl Engine {
         for (lanes, strip) in [(ALL & !made, old), (made, new)] {
             let Some(strip) = strip else { continue };
             for (first, count) in runs(lanes) {
-                self.write_beside(id, member, first, strip.range(first, count));
+                self.write_beside(id, member, first, strip.range(first, count), false);
             }
         }
         self.count_work_down(id);
