@@ -22,7 +22,7 @@ use crate::meta::record::Record;
 use crate::meta::superblock::WITHOUT_MAX;
 use crate::profile::Profile;
 use crate::properties::Properties;
-use crate::regions::{ROWS, Region, Regions, of_rows};
+use crate::regions::{Missed, ROWS, Region, Regions, UNITS, of_rows, of_unit};
 use crate::report::VolumeCounters;
 use crate::scrub::{Scrub, State};
 use crate::sparse::{CHUNK_ROW, Sparse};
@@ -48,7 +48,7 @@ pub struct Pool {
     /// Where a write may be under way: copies may differ.
     pub(crate) intent: Regions,
     /// By member, what it missed; never an empty set.
-    pub(crate) stale: BTreeMap<DeviceId, Regions>,
+    pub(crate) stale: BTreeMap<DeviceId, Missed>,
     devices: Vec<Option<Device>>,
     /// Where the next chunk of each type would go, as far as it is known.
     next_places: [Option<allocator::Index>; 3],
@@ -162,7 +162,13 @@ impl Pool {
 
     /// Whether a member missed something in this region.
     pub fn is_stale(&self, id: DeviceId, region: Region) -> bool {
-        !self.stale.is_empty() && self.stale.get(&id).is_some_and(|set| set.contains(region))
+        !self.stale.is_empty() && self.stale.get(&id).is_some_and(|missed| missed.contains(region))
+    }
+
+    /// Whether a member missed something of this unit, as far as is noted.
+    pub fn is_unit_stale(&self, id: DeviceId, volume: VolumeId, unit: u64) -> bool {
+        let units = |missed: &Missed| missed.units(of_unit(volume, unit));
+        !self.stale.is_empty() && self.stale.get(&id).is_some_and(|missed| units(missed) >> (unit % UNITS) & 1 == 1)
     }
 
     /// What is, as it would be said anew.
@@ -191,9 +197,12 @@ impl Pool {
         }
         records.extend(self.job.clone().map(|job| Record::Job(job.into())));
         records.extend(self.intent.words().map(|((volume, word), bits)| Record::Intent { volume, word, bits }));
-        for (&device, regions) in &self.stale {
+        for (&device, missed) in &self.stale {
+            // First, since of a region that is known as missed no more units are kept than were.
+            let kept = |((volume, region), units)| Record::Kept { device, volume, region, units };
+            records.extend(missed.kept().map(kept));
             let record = |((volume, word), bits)| Record::Stale { device, volume, word, bits };
-            records.extend(regions.words().map(record));
+            records.extend(missed.words().map(record));
         }
         records
     }
@@ -337,8 +346,12 @@ impl Pool {
                 let is_there = self.volume(volume).is_some() || volume == ROWS;
                 let known = is_there && self.device(device).is_some();
                 if known && bits != 0 {
-                    let regions = self.stale.entry(device).or_default();
-                    regions.set_word((volume, word), regions.word((volume, word)) | bits);
+                    self.stale.entry(device).or_default().add_word((volume, word), bits);
+                }
+            }
+            Record::Kept { device, volume, region, units } => {
+                if self.volume(volume).is_some() && self.device(device).is_some() {
+                    self.stale.entry(device).or_default().add_but((volume, region), units);
                 }
             }
             Record::LeafPage { .. } => {} // its page has to be read first: see `assembly`

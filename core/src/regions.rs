@@ -53,6 +53,16 @@ pub(crate) fn touched(volume: VolumeId, start: u64, end: u64) -> impl Iterator<I
     (start / REGION..end.div_ceil(REGION)).map(move |region| (volume, region))
 }
 
+/// The units of one region that are in `[start, end)` of its volume: one bit each.
+pub(crate) fn units_in((_, region): Region, start: u64, end: u64) -> u64 {
+    let first = (start / UNIT).max(region * UNITS) - region * UNITS;
+    let past = end.div_ceil(UNIT).min((region + 1) * UNITS).saturating_sub(region * UNITS);
+    match past.checked_sub(first) {
+        None | Some(0) => 0,
+        Some(n) => u64::MAX >> (UNITS - n) << first,
+    }
+}
+
 /// The region that a unit is in.
 pub fn of_unit(volume: VolumeId, unit: u64) -> Region {
     (volume, unit / UNITS)
@@ -91,7 +101,7 @@ impl Regions {
     }
 
     /// Words with a bit set, in order: what records hold.
-    pub(crate) fn words(&self) -> impl Iterator<Item = ((VolumeId, u32), u64)> {
+    pub(crate) fn words(&self) -> impl ExactSizeIterator<Item = ((VolumeId, u32), u64)> {
         self.words.iter().map(|(&at, &bits)| (at, bits))
     }
 
@@ -150,6 +160,92 @@ impl Regions {
     pub(crate) fn remove_volume(&mut self, volume: VolumeId) {
         let gone: alloc::vec::Vec<_> = self.words.range((volume, 0)..=(volume, u32::MAX)).map(|(&at, _)| at).collect();
         gone.into_iter().for_each(|at| self.set_word(at, 0));
+    }
+}
+
+/// What a member missed: regions, and of a region perhaps not all units.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Missed {
+    regions: Regions,
+    /// Units of such regions that the member did not miss, one bit each: nothing else has what it has of them. Never a word of
+    /// zeros.
+    kept: BTreeMap<Region, u64>,
+}
+
+impl Missed {
+    /// How many regions.
+    pub fn len(&self) -> usize {
+        self.regions.len()
+    }
+
+    /// Nothing.
+    pub fn is_empty(&self) -> bool {
+        self.regions.is_empty()
+    }
+
+    /// Whether something of this region was missed.
+    pub fn contains(&self, region: Region) -> bool {
+        self.regions.contains(region)
+    }
+
+    /// Units of a region that were missed, one bit each.
+    pub fn units(&self, region: Region) -> u64 {
+        if self.contains(region) { !self.kept.get(&region).copied().unwrap_or(0) } else { 0 }
+    }
+
+    /// All regions, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Region> {
+        self.regions.iter()
+    }
+
+    /// Regions with units that were not missed, in order: what records hold.
+    pub(crate) fn kept(&self) -> impl ExactSizeIterator<Item = (Region, u64)> {
+        self.kept.iter().map(|(&region, &bits)| (region, bits))
+    }
+
+    /// Words with a bit set, in order: what records hold.
+    pub(crate) fn words(&self) -> impl ExactSizeIterator<Item = ((VolumeId, u32), u64)> {
+        self.regions.words()
+    }
+
+    /// The word of a region.
+    pub(crate) fn word(&self, at: (VolumeId, u32)) -> u64 {
+        self.regions.word(at)
+    }
+
+    /// Regions of a word were missed too. Of those that were before it says nothing.
+    pub(crate) fn add_word(&mut self, at: (VolumeId, u32), bits: u64) {
+        self.regions.set_word(at, self.regions.word(at) | bits);
+    }
+
+    /// A region was missed but for these units; of one that was before, no more is kept than was.
+    pub(crate) fn add_but(&mut self, region: Region, kept: u64) {
+        let kept = kept & !self.units(region);
+        self.regions.insert(region);
+        match kept {
+            0 => drop(self.kept.remove(&region)),
+            _ => drop(self.kept.insert(region, kept)),
+        }
+    }
+
+    /// Takes a region out: the units that were missed.
+    pub(crate) fn remove(&mut self, region: Region) -> u64 {
+        let missed = self.units(region);
+        self.regions.remove(region);
+        self.kept.remove(&region);
+        missed
+    }
+
+    /// Takes out the words that lie within these regions of a volume.
+    pub(crate) fn remove_within(&mut self, volume: VolumeId, regions: core::ops::Range<u64>) {
+        self.kept.retain(|(v, region), _| *v != volume || !regions.contains(region));
+        self.regions.remove_within(volume, regions);
+    }
+
+    /// Forgets those of a volume.
+    pub(crate) fn remove_volume(&mut self, volume: VolumeId) {
+        self.kept.retain(|(v, _), _| *v != volume);
+        self.regions.remove_volume(volume);
     }
 }
 
@@ -315,6 +411,67 @@ mod tests {
                 let regions: BTreeSet<Region> = twin.iter().map(|&(v, unit)| of_unit(v, unit)).collect();
                 prop_assert_eq!(set.regions(), regions.len());
                 prop_assert_eq!(set.first_besides(&active), twin.difference(&active).next().copied());
+            }
+        }
+
+        /// The twin: a plain set of units, and one of regions.
+        #[test]
+        fn what_was_missed_is_a_set_of_units(steps in prop::collection::vec((0u32..8, 1u32..3, 0u64..200, any::<u64>()), 1..100)) {
+            let (mut missed, mut regions, mut units) = (Missed::default(), BTreeSet::new(), BTreeSet::new());
+            for (step, volume, number, bits) in steps {
+                let region = (VolumeId(volume), number);
+                let bit = |bit: u64| (region, bit);
+                match step {
+                    0 => {
+                        missed.remove_volume(region.0);
+                        regions.retain(|(volume, _)| *volume != region.0);
+                        units.retain(|((volume, _), _)| *volume != region.0);
+                    }
+                    1 => {
+                        let was = (0..UNITS).filter(|&b| units.remove(&bit(b))).fold(0, |bits, b| bits | 1 << b);
+                        regions.remove(&region);
+                        prop_assert_eq!(missed.remove(region), was);
+                    }
+                    2 => {
+                        missed.remove_within(region.0, 64..128);
+                        let goes = |(volume, number): Region| volume == region.0 && (64..128).contains(&number);
+                        regions.retain(|&r| !goes(r));
+                        units.retain(|&(r, _)| !goes(r));
+                    }
+                    3 | 4 => {
+                        missed.add_word(word_of(region), 1 << (number % 64));
+                        if regions.insert(region) {
+                            units.extend((0..UNITS).map(bit));
+                        }
+                    }
+                    _ => {
+                        missed.add_but(region, bits);
+                        regions.insert(region);
+                        units.extend((0..UNITS).filter(|b| bits >> b & 1 == 0).map(bit));
+                    }
+                }
+                let bits = (0..UNITS).filter(|&b| units.contains(&bit(b))).fold(0, |bits, b| bits | 1 << b);
+                prop_assert_eq!((missed.contains(region), missed.units(region)), (regions.contains(&region), bits));
+                prop_assert_eq!((missed.len(), missed.is_empty()), (regions.len(), regions.is_empty()));
+            }
+            // As records say it, and read again.
+            let mut again = Missed::default();
+            missed.kept().for_each(|(region, kept)| again.add_but(region, kept));
+            missed.words().for_each(|(at, bits)| again.add_word(at, bits));
+            prop_assert_eq!(&again, &missed);
+            prop_assert_eq!(missed.iter().collect::<Vec<_>>(), regions.into_iter().collect::<Vec<_>>());
+        }
+
+        /// The twin: unit by unit.
+        #[test]
+        fn units_of_a_range_by_region(region in 0u64..3, start in 0..4 * REGION, len in 0..2 * REGION) {
+            let is_in = |bit: &u64| {
+                let unit = region * UNITS + bit;
+                len > 0 && unit * UNIT < start + len && (unit + 1) * UNIT > start
+            };
+            let bits = (0..UNITS).filter(is_in).fold(0, |bits, bit| bits | 1 << bit);
+            if len > 0 {
+                prop_assert_eq!(units_in((VolumeId(1), region), start, start + len), bits);
             }
         }
 

@@ -13,7 +13,6 @@ use crate::profile::slice;
 use crate::queue::{CopySet, Io, Owner};
 use crate::read_policy::stream::Place;
 use crate::read_policy::{Ask, Candidate, Verdict};
-use crate::regions::{REGION, touched};
 use crate::request::{Content, Copy, DeviceOp, IoError, NO_BUF, Op, Output, Request, RequestError};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, DeviceId, UNIT, VolumeId, round_down, round_up};
 use crate::volume::{ALL_BLOCKS, Entry, Extent, block_mask};
@@ -79,7 +78,7 @@ impl Engine {
                 hole = false;
                 break;
             };
-            let extent = volume.map.first(at, self.read_until(at, end) - at);
+            let extent = volume.map.first(at, self.read_until(request.volume, at, end) - at);
             let len = extent.len();
             let buf = range(request.buf, at - start, len);
             match extent {
@@ -119,7 +118,7 @@ impl Engine {
             let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
             let set = CopySet { chunk, first: piece.first as u16, copy: 0, tried: 0, offset: piece.offset };
             let columns = &c.columns[piece.first..piece.first + piece.copies];
-            let barred = self.barred(columns, || self.region_of_piece(&set, volume, at));
+            let barred = self.barred(columns, || self.unit_of_piece(&set, volume, at));
             let set = CopySet { tried: barred << BARRED, ..set };
             let buf = range(buf.buf, u64::from(buf.offset) + done, piece.len);
             let is_made = barred == 0 && self.avoids(&set) && self.reconstruct_read(id, owner, set, buf);
@@ -185,8 +184,8 @@ impl Engine {
         let chunk = self.pool.chunk(set.chunk).expect("maps refer to chunks that exist");
         let first = set.first as usize;
         let columns = &chunk.columns[first..first + chunk.profile.facts().copies];
-        let region = |region: u64| self.region_of_piece(set, volume, region * REGION);
-        touched(volume, start, end).fold(0, |bits, (_, at)| bits | self.barred(columns, || region(at)))
+        let barred = |unit| self.barred(columns, || self.unit_of_piece(set, volume, unit * UNIT));
+        (start / UNIT..end.div_ceil(UNIT)).fold(0, |bits, unit| bits | barred(unit))
     }
 
     /// A copy could not be read: the request gets another lap, with that copy crossed out.
@@ -420,8 +419,10 @@ impl Engine {
             let set = &c.columns[places.clone()];
             columns.iter_mut().zip(set).for_each(|(place, column)| *place = Some(*column));
             columns[piece.copies] = c.shift.filter(|shift| places.contains(&shift.column)).map(|shift| shift.to);
-            let region = (volume, (at + done) / REGION);
-            if !set.iter().any(|c| self.pool.is_online(c.device) && !self.pool.is_stale(c.device, region)) {
+            let is_good =
+                |c: &Column, unit| self.pool.is_online(c.device) && !self.pool.is_unit_stale(c.device, volume, unit);
+            let mut units = (at + done) / UNIT..(at + done + piece.len).div_ceil(UNIT);
+            if !units.all(|unit| set.iter().any(|c| is_good(c, unit))) {
                 self.requests[id].error = Some(RequestError::Io);
             }
             let buf = buf.map_or(range(NO_BUF, 0, 0), |b| range(b.buf, u64::from(b.offset) + done, piece.len));
@@ -463,8 +464,9 @@ impl Engine {
         let missed = core::mem::take(&mut trouble.missed);
         let volume = self.requests[id].request.volume;
         let parts = written_parts(&self.requests[id]);
+        let units = |(start, end): (u64, u64)| start / UNIT..end.div_ceil(UNIT);
         let is_stale = |pool: &crate::Pool, device| {
-            parts.into_iter().flat_map(|(start, end)| touched(volume, start, end)).any(|r| pool.is_stale(device, r))
+            parts.into_iter().flat_map(units).any(|unit| pool.is_unit_stale(device, volume, unit))
         };
         for &(device, set, error) in &missed {
             let taken = self.pool.chunk(set.chunk).is_some_and(|chunk| {

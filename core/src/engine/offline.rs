@@ -107,10 +107,10 @@ impl Engine {
     }
 
     fn note_all_stale(&mut self, device: DeviceId) {
-        let mut all: Vec<Region> = Vec::new();
+        let mut all: Vec<(Region, u64)> = Vec::new();
         let mut add = |region| {
-            if all.last() != Some(&region) {
-                all.push(region);
+            if all.last().is_none_or(|(last, _)| *last != region) {
+                all.push((region, 0));
             }
         };
         let is_on = |c: &Chunk| c.columns.iter().any(|column| column.device == device);
@@ -123,7 +123,7 @@ impl Engine {
             let live = (0..chunk.rows()).filter(|&row| chunk.is_live(row));
             live.for_each(|row| add(regions::of_row(chunk.id, row)));
         }
-        debug_assert!(all.iter().all(|(_, region)| region.checked_mul(REGION).is_some()));
+        debug_assert!(all.iter().all(|((_, region), _)| region.checked_mul(REGION).is_some()));
         self.note_stale(device, &all);
     }
 }

@@ -10,7 +10,8 @@
 //!
 //! A stale copy is written like the others, never read and never a source; a stale strip of a row is not written until it was made
 //! anew, and is like any other from then on, though nothing on stable media says so. Only what another good copy stands in for
-//! becomes stale: the last good copy of anything stays what it is, and who needed the write hears of the error.
+//! becomes stale: the last good copy of anything stays what it is, and who needed the write hears of the error. So of a region whose
+//! units are not redundant alike (data with four copies, metadata with one) a member may have missed some and keep the others.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -21,7 +22,7 @@ use crate::chunk::{Chunk, Column};
 use crate::device::{Device, DeviceState, FAULTS_MAX};
 use crate::meta::record::Record;
 use crate::profile::slice;
-use crate::regions::{self, REGION, ROWS, Region, Regions, UNITS, Units, touched};
+use crate::regions::{self, Missed, REGION, ROWS, Region, Regions, UNITS, Units, touched, units_in};
 use crate::report::StaleReport;
 use crate::request::{Event, IoError, Output};
 use crate::units::{DeviceId, Instant, UNIT, VolumeId};
@@ -42,8 +43,8 @@ pub(super) struct Stale {
     active: BTreeSet<(VolumeId, u64)>,
     /// Mended to the end; the next checkpoint says so.
     caught_up: BTreeSet<(DeviceId, Region)>,
-    /// What the checkpoint under way says is caught up: until it counts, an opening would find it missed.
-    unsaid: BTreeSet<(DeviceId, Region)>,
+    /// What the checkpoint under way says is caught up, and which units of it: until it counts, an opening would find them missed.
+    unsaid: BTreeMap<(DeviceId, Region), u64>,
     /// Regions where something failed: not before somebody is asked again.
     failed: BTreeSet<Region>,
     /// A member lacks some of the pool's own records: the next checkpoint writes all of them.
@@ -62,18 +63,24 @@ pub(super) struct Stale {
 impl Engine {
     // ---- what is stale --------------------------------------------------------------------------------------------
 
-    /// Reads of one piece stay within a region where copies of one may be stale and of the next not.
-    pub(super) fn read_until(&self, at: u64, end: u64) -> u64 {
-        if self.pool.stale.is_empty() { end } else { end.min((at / REGION + 1) * REGION) }
+    /// Reads of one piece stay within what every copy has missed as a whole or not at all.
+    pub(super) fn read_until(&self, volume: VolumeId, at: u64, end: u64) -> u64 {
+        if self.pool.stale.is_empty() {
+            return end;
+        }
+        let region = (volume, at / REGION);
+        let is_mixed = |missed: &Missed| !matches!(missed.units(region), 0 | u64::MAX);
+        let piece = if self.pool.stale.values().any(is_mixed) { UNIT } else { REGION };
+        end.min((at / piece + 1) * piece)
     }
 
-    /// Copies that must not be read, since their members missed something of the region: one bit each.
-    pub(super) fn barred(&self, columns: &[Column], region: impl FnOnce() -> Region) -> u8 {
+    /// Copies that must not be read, since their members missed something of the unit: one bit each.
+    pub(super) fn barred(&self, columns: &[Column], unit: impl FnOnce() -> (VolumeId, u64)) -> u8 {
         if self.pool.stale.is_empty() || self.slips(Slip::StaleTrusted) {
             return 0;
         }
-        let region = region();
-        let is_stale = |c: &Column| self.pool.is_stale(c.device, region);
+        let (volume, unit) = unit();
+        let is_stale = |c: &Column| self.pool.is_unit_stale(c.device, volume, unit);
         columns.iter().enumerate().filter(|(_, c)| is_stale(c)).fold(0, |bits, (i, _)| bits | 1 << i)
     }
 
@@ -82,7 +89,7 @@ impl Engine {
     pub(super) fn lacks(&self, device: DeviceId, chunk: &Chunk, place: u32, home: Option<(VolumeId, u64)>) -> bool {
         match (chunk.row_of(place), home) {
             (Some((row, _)), _) => self.is_row_stale(device, (chunk.id, row)),
-            (None, Some((volume, unit))) => self.pool.is_stale(device, regions::of_unit(volume, unit)),
+            (None, Some((volume, unit))) => self.pool.is_unit_stale(device, volume, unit),
             (None, None) => self.pool.device(device).is_some_and(|d| d.is_behind),
         }
     }
@@ -97,14 +104,19 @@ impl Engine {
         &c.columns[part.first..part.first + part.copies]
     }
 
-    /// A member missed something of a region, or an opening would think so.
-    pub(super) fn may_be_found_stale(&self, device: DeviceId, region: Region) -> bool {
-        self.pool.is_stale(device, region) || self.stale.unsaid.contains(&(device, region))
+    /// Units of a region that a member missed, one bit each.
+    fn missed_units(&self, device: DeviceId, region: Region) -> u64 {
+        self.pool.stale.get(&device).map_or(0, |missed| missed.units(region))
+    }
+
+    /// And those of which an opening would think so.
+    pub(super) fn may_be_found_missed(&self, device: DeviceId, region: Region) -> u64 {
+        self.missed_units(device, region) | self.stale.unsaid.get(&(device, region)).copied().unwrap_or(0)
     }
 
     /// Members that missed something, or of which an opening would think so.
     pub(super) fn may_be_found_behind(&self) -> impl Iterator<Item = DeviceId> {
-        let unsaid = self.stale.unsaid.iter().map(|&(device, _)| device);
+        let unsaid = self.stale.unsaid.keys().map(|&(device, _)| device);
         self.pool.stale.keys().copied().chain(unsaid)
     }
 
@@ -124,22 +136,26 @@ impl Engine {
         }
     }
 
-    /// Whether all that a member has of a region is good on another one that is there.
-    fn spares_region(&self, device: DeviceId, region: Region) -> bool {
+    /// Units of a region that are good on this member and on no other one that is there: one bit each.
+    fn needed_units(&self, device: DeviceId, region: Region) -> u64 {
+        let missed = self.missed_units(device, region);
         if region.0 == ROWS {
-            return self.rows_spare(device, region.1);
+            return if self.rows_spare(device, region.1) { 0 } else { !missed };
         }
-        let good = |c: &Column| {
-            c.device != device && self.pool.is_online(c.device) && !self.may_be_found_stale(c.device, region)
+        let good = |c: &Column, bit: u64| {
+            c.device != device
+                && self.pool.is_online(c.device)
+                && self.may_be_found_missed(c.device, region) >> bit & 1 == 0
         };
-        (region.1 * UNITS..(region.1 + 1) * UNITS).all(|unit| {
-            let columns = self.columns_of(region.0, unit);
-            columns.iter().all(|c| c.device != device) || columns.iter().any(good)
-        })
+        let is_needed = |bit: &u64| {
+            let columns = self.columns_of(region.0, region.1 * UNITS + bit);
+            columns.iter().any(|c| c.device == device) && !columns.iter().any(|c| good(c, *bit))
+        };
+        (0..UNITS).filter(is_needed).fold(0, |units, bit| units | 1 << bit) & !missed
     }
 
     /// A member missed something of this part of a volume. True: that is noted, and no write is answered before the note
-    /// is durable. False: nothing else has all of it, so nothing changes.
+    /// is durable. False: of some of it nothing else has what the member has, and that stays as it is.
     pub(super) fn miss(
         &mut self,
         device: DeviceId,
@@ -150,14 +166,25 @@ impl Engine {
         if self.pool.device(device).is_none_or(|d| d.state == DeviceState::Failed) {
             return true;
         }
-        let new: Vec<Region> = touched(volume, start, end).filter(|&r| !self.pool.is_stale(device, r)).collect();
-        if !new.iter().all(|&region| self.spares_region(device, region)) {
-            return false;
+        let mut is_spared = true;
+        let mut new = Vec::new();
+        for region in touched(volume, start, end) {
+            let part = units_in(region, start, end) & !self.missed_units(device, region);
+            if part == 0 {
+                continue;
+            }
+            let needed = self.needed_units(device, region);
+            is_spared &= part & needed == 0;
+            if part & !needed != 0 {
+                new.push((region, needed));
+            }
         }
-        self.note_stale(device, &new);
-        self.set_back(device, volume, (start, end));
-        self.suspect(device, error);
-        true
+        if is_spared || !new.is_empty() {
+            self.note_stale(device, &new);
+            self.set_back(device, volume, (start, end));
+            self.suspect(device, error);
+        }
+        is_spared
     }
 
     /// What was caught up of these units is not any more, and only of these: else who writes faster than a region is gone through
@@ -184,12 +211,20 @@ impl Engine {
         caught_up.contains(&(device, region)) || is_past()
     }
 
-    pub(super) fn note_stale(&mut self, device: DeviceId, new: &[Region]) {
+    /// A member is behind in these regions, but for units that nothing else has.
+    pub(super) fn note_stale(&mut self, device: DeviceId, new: &[(Region, u64)]) {
         let mut words = BTreeSet::new();
-        let set = self.pool.stale.entry(device).or_default();
-        for &region in new {
-            set.insert(region);
-            words.insert(regions::word_of(region));
+        let missed = self.pool.stale.entry(device).or_default();
+        for &(region, kept) in new {
+            let is_whole = kept == 0 && (!missed.contains(region) || missed.units(region) == u64::MAX);
+            missed.add_but(region, kept);
+            if is_whole {
+                words.insert(regions::word_of(region));
+                continue;
+            }
+            let (volume, region) = region;
+            let lsn = self.journal.append(&Record::Kept { device, volume, region, units: kept });
+            self.commit.failure_lsn = lsn + 1;
         }
         for (volume, word) in words {
             let bits = self.pool.stale[&device].word((volume, word));
@@ -246,17 +281,24 @@ impl Engine {
             (region * UNITS..(region + 1) * UNITS)
                 .any(|unit| self.columns_of(volume, unit).iter().any(|c| c.device == device))
         };
-        let (spared, needed): (Vec<Region>, Vec<Region>) = all
-            .iter()
-            .filter(|&r| !self.pool.is_stale(device, r) && is_on(&r))
-            .partition(|&r| can_be_noted && self.spares_region(device, r));
+        let (mut spared, mut needed) = (Vec::new(), Vec::new());
+        for region in all.iter().filter(is_on) {
+            let missed = self.missed_units(device, region);
+            let kept = if can_be_noted { self.needed_units(device, region) } else { !missed };
+            if missed | kept != u64::MAX {
+                spared.push((region, kept));
+            }
+            if kept != 0 {
+                needed.push(region);
+            }
+        }
         self.note_stale(device, &spared);
         // What it was brought up to date in since may be gone as well.
         self.stale.caught_up.retain(|(d, _)| *d != device);
         if self.pool.stale.contains_key(&device) {
             self.begin_again();
         }
-        for &(volume, region) in &spared {
+        for &((volume, region), _) in &spared {
             self.set_back(device, volume, (region * REGION, (region + 1) * REGION));
         }
         self.suspect(device, error);
@@ -326,12 +368,11 @@ impl Engine {
         }
         let mut all = true;
         for unit in start / UNIT..end.div_ceil(UNIT) {
-            let region = regions::of_unit(volume, unit);
             let part = (unit * UNIT, (unit + 1) * UNIT);
             let missed = |c: &&Column| self.was_away(c.device, roster);
             let missed: Vec<DeviceId> = self.columns_of(volume, unit).iter().filter(missed).map(|c| c.device).collect();
             for device in missed {
-                match self.pool.is_stale(device, region) {
+                match self.pool.is_unit_stale(device, volume, unit) {
                     // It may have caught up with what came before.
                     true => self.set_back(device, volume, part),
                     false => all &= self.miss(device, volume, part, IoError::Gone),
@@ -412,8 +453,8 @@ impl Engine {
                 }
                 continue;
             }
-            let region = regions::of_unit(volume, unit);
-            let is_missed = |c: &Column| self.pool.is_online(c.device) && self.pool.is_stale(c.device, region);
+            let is_missed =
+                |c: &Column| self.pool.is_online(c.device) && self.pool.is_unit_stale(c.device, volume, unit);
             let has_content = self.entry(volume, unit).written() != 0 && !self.slips(Slip::CaughtUpAtOnce);
             if has_content && self.columns_of(volume, unit).iter().any(is_missed) {
                 self.stale.active.insert((volume, unit));
@@ -429,7 +470,7 @@ impl Engine {
     fn open_regions(&self, device: DeviceId) -> impl Iterator<Item = Region> {
         let Stale { failed, caught_up, .. } = &self.stale;
         let is_open = move |r: &Region| !failed.contains(r) && !caught_up.contains(&(device, *r));
-        self.pool.stale.get(&device).into_iter().flat_map(Regions::iter).filter(is_open)
+        self.pool.stale.get(&device).into_iter().flat_map(Missed::iter).filter(is_open)
     }
 
     fn find_stale(&mut self) {
@@ -505,13 +546,12 @@ impl Engine {
     /// Leaves out of the image that comes what was caught up.
     pub(super) fn clear_caught_up(&mut self) {
         for (device, region) in core::mem::take(&mut self.stale.caught_up) {
-            if let Some(set) = self.pool.stale.get_mut(&device) {
-                set.remove(region);
-                if set.is_empty() {
-                    self.pool.stale.remove(&device);
-                }
+            let Some(missed) = self.pool.stale.get_mut(&device) else { continue };
+            let units = missed.remove(region);
+            if missed.is_empty() {
+                self.pool.stale.remove(&device);
             }
-            self.stale.unsaid.insert((device, region));
+            self.stale.unsaid.insert((device, region), units);
         }
         let Engine { pool, stale, .. } = self;
         stale.most.retain(|device, _| pool.stale.contains_key(device));
@@ -551,13 +591,13 @@ impl Engine {
 
     /// Regions that a member was behind in when it was furthest behind.
     pub(super) fn regions_most(&self, device: DeviceId) -> u64 {
-        let now = self.pool.stale.get(&device).map_or(0, Regions::len) as u64;
+        let now = self.pool.stale.get(&device).map_or(0, Missed::len) as u64;
         self.stale.most.get(&device).map_or(now, |&most| most.max(now))
     }
 
     /// Regions that a member has still to be brought up to date in.
     pub(super) fn regions_left(&self, device: DeviceId) -> u64 {
-        let regions = self.pool.stale.get(&device).map_or(0, Regions::len);
+        let regions = self.pool.stale.get(&device).map_or(0, Missed::len);
         let caught_up = self.stale.caught_up.iter().filter(|(d, _)| *d == device).count();
         regions.saturating_sub(caught_up) as u64
     }

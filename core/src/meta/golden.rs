@@ -22,6 +22,7 @@ use crate::device::DeviceClass;
 use crate::job::{Choice, Job, Task};
 use crate::pool::Pool;
 use crate::profile::Profile;
+use crate::regions::UNITS;
 use crate::scrub::{FOUND_MAX, Found, PLACES_MAX, Place, Scrub, State};
 use crate::sums::{self, Checksum, PageName};
 use crate::units::{ChunkId, DeviceId, MIB, Uuid, VolumeId};
@@ -260,8 +261,11 @@ fn every_task_reads_back_and_a_cut_is_malformed() {
 fn marks() {
     let mut journal = Journal::new(POOL, 3, 512, 1032, 47);
     let (volume, device) = (VolumeId(1), DeviceId(2));
-    let records =
-        [Record::Intent { volume, word: 1, bits: 0b11 << 6 }, Record::Stale { device, volume, word: 0, bits: 1 << 63 }];
+    let records = [
+        Record::Intent { volume, word: 1, bits: 0b11 << 6 },
+        Record::Stale { device, volume, word: 0, bits: 1 << 63 },
+        Record::Kept { device, volume, region: 64, units: 0b101 },
+    ];
     for record in &records {
         journal.append(record);
     }
@@ -285,13 +289,21 @@ fn marks() {
     found.into_iter().for_each(|record| pool.apply(record).expect("fits"));
     assert_eq!(pool.intent.iter().collect::<Vec<_>>(), [(volume, 70), (volume, 71)]);
     assert!(pool.is_stale(device, (volume, 63)) && !pool.is_stale(DeviceId(1), (volume, 63)));
+    let missed = [0, 1, 2, 3].map(|unit| pool.is_unit_stale(device, volume, 64 * UNITS + unit));
+    assert_eq!(missed, [false, true, false, true]);
     let said = pool.records();
     assert!(said.iter().any(|r| matches!(r, Record::Intent { word: 1, bits: 0xc0, .. })), "the root has it too");
     assert!(said.iter().any(|r| matches!(r, Record::Stale { word: 0, .. })));
+    assert!(said.iter().any(|r| matches!(r, Record::Kept { region: 64, units: 0b101, .. })));
     // A mark adds to what was said before; only a root says less.
     pool.apply(Record::Intent { volume, word: 1, bits: 1 }).expect("fits");
     pool.apply(Record::Stale { device, volume, word: 0, bits: 1 }).expect("fits");
-    assert_eq!((pool.intent.len(), pool.stale[&device].len()), (3, 2));
+    assert_eq!((pool.intent.len(), pool.stale[&device].len()), (3, 3));
+    // Of a region that was missed no more units are kept than were.
+    for (units, kept) in [(0b1001, 0b1), (0, 0), (0b1, 0)] {
+        pool.apply(Record::Kept { device, volume, region: 64, units }).expect("fits");
+        assert_eq!(pool.stale[&device].units((volume, 64)), !kept);
+    }
     pool.apply(Record::VolumeRemove(volume)).expect("fits");
     assert!(pool.intent.is_empty());
 }

@@ -7,6 +7,7 @@ use super::pages::{self, Page, PageSpace};
 use super::record::Record;
 use super::superblock::ROOT_RUNS_MAX;
 use crate::pool::Pool;
+use crate::regions::Missed;
 use crate::units::{UNIT, VolumeId};
 use crate::volume::{Entry, LEAF, Shape};
 
@@ -57,6 +58,8 @@ const INTENT_COST: u64 = 17;
 /// Bytes of the root for 64 regions that a member missed. Two members that are behind everywhere are reckoned with, and
 /// what more there is counts as it is.
 const STALE_COST: u64 = 19;
+/// The same of units that it did not miss.
+const KEPT_COST: u64 = 23;
 /// Pages for chunks and volumes that come before the next count.
 const SLACK: u64 = 8;
 
@@ -79,13 +82,17 @@ pub(crate) fn pages_needed(pool: &Pool) -> u64 {
     dirty + root + root.div_ceil(pages::RUNS_PER_PAGE as u64)
 }
 
+fn stale_cost(missed: &Missed) -> u64 {
+    STALE_COST * missed.words().len() as u64 + KEPT_COST * missed.kept().len() as u64
+}
+
 fn fixed_bytes(pool: &Pool, marks: u64) -> u64 {
     let totals = pool.totals();
     32 * totals.chunks
         + 12 * totals.columns
         + pool.device_ids_end() as u64 * 1200
         + pool.volumes().count() as u64 * 100
-        + STALE_COST * pool.stale.values().map(|regions| regions.words().count() as u64).sum::<u64>()
+        + pool.stale.values().map(stale_cost).sum::<u64>()
         + INTENT_COST * marks
         + 4096
 }

@@ -109,8 +109,19 @@ pub enum Record {
         volume: VolumeId,
         /// Which 64 of its regions.
         word: u32,
-        /// One bit each; it replaces what was said before.
+        /// One bit each; it adds to what was said before.
         bits: u64,
+    },
+    /// A member missed writes in a region of a volume, but not of these units, which nothing else has.
+    Kept {
+        /// The member.
+        device: DeviceId,
+        /// The volume.
+        volume: VolumeId,
+        /// Which of its regions.
+        region: u64,
+        /// One bit each; of a region that was missed before, no more are kept than were.
+        units: u64,
     },
     /// Root only: profiles of future chunks by type, and the next ids.
     Pool {
@@ -191,6 +202,9 @@ impl Record {
             Record::Stale { device, volume, word, bits } => {
                 w.u8(13).u16(device.0 as u16).u32(volume.0).u32(*word).u64(*bits);
             }
+            Record::Kept { device, volume, region, units } => {
+                w.u8(14).u16(device.0 as u16).u32(volume.0).u64(*region).u64(*units);
+            }
             Record::Scrub(scrub) => {
                 w.u8(11);
                 encode_scrub(w, scrub);
@@ -256,6 +270,12 @@ impl Record {
                 let device = DeviceId(u32::from(r.u16()?));
                 check(device.0 != 0)?;
                 Record::Stale { device, volume: volume_id(r)?, word: word(r)?, bits: r.u64()? }
+            }
+            14 => {
+                let device = DeviceId(u32::from(r.u16()?));
+                let (volume, region, units) = (volume_id(r)?, r.u64()?, r.u64()?);
+                check(device.0 != 0 && region / 64 < u64::from(WORDS_MAX) && units != u64::MAX)?;
+                Record::Kept { device, volume, region, units }
             }
             20 => Record::DeviceRemove(device_id(r)?),
             21 => Record::Job(Box::new(decode_job(r)?)),

@@ -21,7 +21,7 @@ use braid_core::meta::assembly::{Assembly, MetaRead, Step};
 use braid_core::meta::codec::crc32c;
 use braid_core::meta::superblock::{self, SLOTS, SUPERBLOCK_SIZE, SlotError, Superblock};
 use braid_core::profile::slice;
-use braid_core::regions::{of_row, of_unit};
+use braid_core::regions::{ROWS, row_unit};
 use braid_core::request::{Content, DeviceOp, Dispatch, Input, Op, Output, Request};
 use braid_core::sums;
 use braid_core::units::{BLOCK, BufId, ClientId, Instant, UNIT, Uuid, VolumeId};
@@ -307,13 +307,13 @@ impl Reopener {
         let pool = engine.pool();
         let chunk = pool.chunk(entry.chunk()).expect("the opening saw to that");
         // What members miss of rows is kept by rows.
-        let region = match chunk.row_of(entry.unit()) {
-            Some((row, _)) => of_row(chunk.id, row),
-            None => of_unit(volume, unit),
+        let home = match chunk.row_of(entry.unit()) {
+            Some((row, _)) => (ROWS, row_unit(chunk.id, row)),
+            None => (volume, unit),
         };
         // A unit never crosses a strip.
         let part = slice(chunk.profile, chunk.columns.len(), u64::from(entry.unit()) * UNIT, UNIT);
-        let counts = |c: &&Column| pool.is_online(c.device) && !pool.is_stale(c.device, region);
+        let counts = |c: &&Column| pool.is_online(c.device) && !pool.is_unit_stale(c.device, home.0, home.1);
         for i in (0..UNIT / BLOCK).filter(|i| entry.written() >> i & 1 == 1) {
             let block = unit * (UNIT / BLOCK) + i;
             let mut first = None;

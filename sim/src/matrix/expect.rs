@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use braid_core::regions::{REGION, of_row};
+use braid_core::regions::of_row;
 use braid_core::units::{BLOCK, ChunkId, DeviceId, UNIT, VolumeId};
 use braid_core::{ChunkType, Pool};
 
@@ -122,7 +122,7 @@ impl Expectation {
                 let is_struck = || is_first(i) && targets[&hit.device].contains(&at);
                 is_on(hit, copies[i].0) && (!hit.kind.is_of_blocks() || is_struck())
             };
-            let is_behind = |i: usize| pool.is_stale(copies[i].0, (volume, at / REGION));
+            let is_behind = |i: usize| pool.is_unit_stale(copies[i].0, volume, at / UNIT);
             let is_good = |i: &usize| !is_behind(*i) && !case.hits.iter().any(|hit| strikes(hit, *i));
             let is_gone =
                 |i: usize| is_behind(i) || case.hits.iter().any(|h| h.moment == 0 && stays(h) && strikes(h, i));

@@ -6,7 +6,7 @@ use braid_core::ChunkType;
 use braid_core::chunk::Column;
 use braid_core::gf;
 use braid_core::profile::{column_of, data_stripes, slice};
-use braid_core::regions::{self, REGION};
+use braid_core::regions;
 use braid_core::request::{Event, ScrubCopy};
 use braid_core::units::{BLOCK, ChunkId, DeviceId, STRIP, UNIT, VolumeId};
 use braid_core::volume::{Extent, Volume};
@@ -65,8 +65,8 @@ impl World {
                     let at = u64::from(entry.unit()) * UNIT + block * BLOCK;
                     let part = slice(chunk.profile, chunk.columns.len(), at, BLOCK);
                     let columns = chunk.columns[part.first..part.first + part.copies].iter();
-                    let region = (volume.id, unit * UNIT / REGION);
-                    let online = columns.filter(|c| pool.is_online(c.device) && !pool.is_stale(c.device, region));
+                    let is_stale = |device| pool.is_unit_stale(device, volume.id, unit);
+                    let online = columns.filter(|c| pool.is_online(c.device) && !is_stale(c.device));
                     // As payload: a copy of what is no stamp is alike, though other bytes stand for it.
                     let read = |c: &Column| {
                         let mut stamps = [0; (BLOCK / SECTOR) as usize];

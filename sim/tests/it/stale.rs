@@ -1,9 +1,9 @@
 //! Members that miss writes, go and come back: what they missed is noted and caught up, and nothing stale is ever read.
 
 use braid_core::control::{Command, Done};
-use braid_core::request::{Event, Op};
+use braid_core::request::{Content, Event, Op, RequestError};
 use braid_core::units::{BLOCK, DeviceId, MIB, VolumeId};
-use braid_core::{DeviceState, Profile};
+use braid_core::{ChunkType, DeviceState, Profile};
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::{Crash, World};
 
@@ -85,6 +85,58 @@ fn a_member_that_was_away_is_caught_up_by_what_it_missed_and_not_wholesale() {
 }
 
 const WRITE_COMMAND: braid_core::request::DeviceOp = braid_core::request::DeviceOp::Write { fua: false };
+
+fn put(world: &mut World, v: VolumeId, at: u64, len: u64, content: Content) -> Result<(), RequestError> {
+    let tag = world.submit(0, v, WRITE, at, len, content);
+    world.run_until(|w| w.answers.iter().any(|a| a.tag == tag));
+    let at = world.answers.iter().position(|a| a.tag == tag).expect("it was answered");
+    world.answers.swap_remove(at).result
+}
+
+/// Data and metadata are neighbours in a region of 4 MiB, with unlike redundancy: a member that has the only copy of some of it goes,
+/// and what has another copy is served, written and noted as missed all the same.
+#[test]
+fn of_a_region_that_is_not_redundant_alike_a_member_misses_what_others_have() {
+    for (returns, crash) in [(false, None), (true, None), (true, Some(Crash::Process)), (true, Some(Crash::Power))] {
+        let (mut world, v) = pool(2, Profile::Single, Profile::Raid1);
+        let (data, metadata) = (16 * BLOCK, 0);
+        put(&mut world, v, metadata, BLOCK, Content::Metadata).unwrap();
+        put(&mut world, v, data, BLOCK, Content::Data).unwrap();
+        world.run(v, Op::Flush, 0, 0).unwrap();
+        world.run_until_quiet();
+        let lone = world.chunks(ChunkType::Data)[0].1[0];
+        let trouble = Trouble::Pulled { since: 0, until: 1 }.later(world.now());
+        world.faults.0.push(Fault { device: lone.0, trouble });
+
+        for at in [metadata, 2 * 16 * BLOCK] {
+            assert_eq!(put(&mut world, v, at, BLOCK, Content::Metadata), Ok(()), "the other copy has it");
+        }
+        assert_eq!(put(&mut world, v, data, BLOCK, Content::Data), Err(RequestError::Io));
+        assert_eq!((state(&world, lone), regions(&world, lone)), (DeviceState::Missing, 1));
+        let reads = |world: &mut World| [metadata, data].map(|at| world.run(v, Op::Read, at, BLOCK).is_ok());
+        assert_eq!(reads(&mut world), [true, false]);
+        assert_eq!(world.run(v, Op::Flush, 0, 0), Ok(()));
+        if !returns {
+            continue;
+        }
+        assert!(world.comes_back(lone));
+        match crash {
+            None => assert_eq!(world.control(Command::OnlineDevice { device: lone }), Ok(Done::Changed)),
+            Some(crash) => {
+                world.crash(crash);
+                world.open().unwrap();
+            }
+        }
+        assert_eq!(
+            reads(&mut world),
+            [true, true],
+            "{crash:?}: nobody else has the data, and nobody read what was missed"
+        );
+        fine(&mut world);
+        assert_eq!((state(&world, lone), regions(&world, lone)), (DeviceState::Online, 0), "{crash:?}");
+        assert_eq!(reads(&mut world), [true, true]);
+    }
+}
 
 #[test]
 fn a_member_that_returns_at_an_opening_is_caught_up_before_it_is_read() {

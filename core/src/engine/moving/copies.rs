@@ -4,7 +4,6 @@ use alloc::vec::Vec;
 
 use super::Engine;
 use crate::chunk::Column;
-use crate::regions::of_unit;
 use crate::request::IoError;
 use crate::units::{ChunkId, DeviceId, UNIT, VolumeId};
 use crate::volume::Entry;
@@ -24,7 +23,7 @@ impl Engine {
             }
         };
         set(self, new);
-        let (region, part) = (of_unit(volume, at), (at * UNIT, (at + 1) * UNIT));
+        let part = (at * UNIT, (at + 1) * UNIT);
         let error_of = |device: DeviceId| {
             let missed = self.moving.moves[id].missed.iter().find(|(d, _)| *d == device).map(|(_, error)| *error);
             missed.or_else(|| self.was_away(device, roster).then_some(IoError::Gone))
@@ -42,12 +41,13 @@ impl Engine {
         let mut behind: Vec<(DeviceId, IoError)> =
             columns.iter().filter_map(|c| Some((c.device, error_of(c.device)?))).collect();
         behind.dedup();
-        let is_good = |c: &Column| !behind.iter().any(|(d, _)| *d == c.device) && !self.pool.is_stale(c.device, region);
+        let is_stale = |device| self.pool.is_unit_stale(device, volume, at);
+        let is_good = |c: &Column| !behind.iter().any(|(d, _)| *d == c.device) && !is_stale(c.device);
         let has_good = columns.iter().any(is_good);
         // One at most: what one missed is noted whole or not at all.
         let fine = has_good
             && behind.len() <= 1
-            && behind.iter().all(|&(device, error)| match self.pool.is_stale(device, region) {
+            && behind.iter().all(|&(device, error)| match self.pool.is_unit_stale(device, volume, at) {
                 true => {
                     self.set_back(device, volume, part);
                     true

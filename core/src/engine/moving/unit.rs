@@ -182,8 +182,8 @@ impl Engine {
         let turn = (self.moving.moves[id].from.1 / 16) as usize;
         let mut copy = (0..copies).map(|i| (i + turn) % copies);
         let Move { volume, at, .. } = self.moving.moves[id];
-        let region = self.region_of_piece(&set, volume, at * UNIT);
-        let is_good = |device| self.pool.is_online(device) && !self.pool.is_stale(device, region);
+        let (home, unit) = self.unit_of_piece(&set, volume, at * UNIT);
+        let is_good = |device| self.pool.is_online(device) && !self.pool.is_unit_stale(device, home, unit);
         let copy = copy.find(|&i| set.tried >> i & 1 == 0 && is_good(columns[i].device));
         let len = u64::from(buf.len);
         let Some(copy) = copy else {

@@ -67,7 +67,8 @@ impl Engine {
         let (id, _) = row_of_unit(region * UNITS);
         let Some(chunk) = self.pool.chunk(id) else { return true };
         chunk.rows_survive(|c| {
-            c.device == device || !self.pool.is_online(c.device) || self.may_be_found_stale(c.device, (ROWS, region))
+            let is_missed = || self.may_be_found_missed(c.device, (ROWS, region)) != 0;
+            c.device == device || !self.pool.is_online(c.device) || is_missed()
         })
     }
 

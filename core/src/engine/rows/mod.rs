@@ -54,9 +54,9 @@ use super::Engine;
 use crate::meta::journal::Lsn;
 use crate::profile::parity::Lanes;
 use crate::queue::CopySet;
-use crate::regions::{REGION, Region, of_row};
+use crate::regions::{ROWS, row_unit};
 use crate::slab::Slab;
-use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufRange, ChunkId, Instant, STRIP, VolumeId};
+use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufRange, ChunkId, Instant, STRIP, UNIT, VolumeId};
 use rebuild::Reconstruction;
 pub(super) use rebuild::Who;
 use restore::Restore;
@@ -251,12 +251,12 @@ impl Engine {
         }
     }
 
-    /// The region in which members may have missed something of a piece, which is at `at` of the volume: that of its row, where
+    /// The unit of which members may have missed something of a piece, which is at `at` of the volume: that of its row, where
     /// there are rows.
-    pub(super) fn region_of_piece(&self, set: &CopySet, volume: VolumeId, at: u64) -> Region {
+    pub(super) fn unit_of_piece(&self, set: &CopySet, volume: VolumeId, at: u64) -> (VolumeId, u64) {
         match self.has_rows(set.chunk) {
-            true => of_row(set.chunk, (set.offset / STRIP) as u32),
-            false => (volume, at / REGION),
+            true => (ROWS, row_unit(set.chunk, (set.offset / STRIP) as u32)),
+            false => (volume, at / UNIT),
         }
     }
 

@@ -8,7 +8,6 @@ use crate::chunk::Column;
 use crate::engine::mend::COPIES_MAX;
 use crate::profile::slice;
 use crate::queue::{Io, Owner};
-use crate::regions;
 use crate::request::{Copy, DeviceOp, Event, IoError, Output, PAGES_FIRST, PageWork};
 use crate::sums::{PageName, SECTOR, SECTORS};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, DeviceId, UNIT};
@@ -278,8 +277,8 @@ impl Engine {
         // One more than there are, so that no answer ends it before all were asked.
         self.sums.pages[slot].pending = 1;
         for (copy, column) in columns.into_iter().enumerate() {
-            let region = regions::of_unit(SUMS_VOLUME, home(chunk, index) / UNIT);
-            if !self.pool.is_online(column.device) || self.pool.is_stale(column.device, region) {
+            let unit = home(chunk, index) / UNIT;
+            if !self.pool.is_online(column.device) || self.pool.is_unit_stale(column.device, SUMS_VOLUME, unit) {
                 self.page_copy_read(slot, copy, Err(IoError::Gone));
                 continue;
             }

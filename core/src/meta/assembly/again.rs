@@ -14,7 +14,6 @@ use crate::meta::ring::{self, RingBlock, UNITS_MAX};
 use crate::pool::Pool;
 use crate::profile::parity::Lanes;
 use crate::profile::{data_stripes, slice};
-use crate::regions::of_unit;
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, ChunkId, DeviceId, UNIT};
 use crate::volume::INTERNAL;
 
@@ -90,10 +89,9 @@ impl Assembly {
             let Some(c) = pool.chunk(entry.chunk()).filter(|_| entry.is_mapped()) else { break };
             let part = slice(c.profile, c.columns.len(), u64::from(entry.unit()) * UNIT, UNIT);
             let columns = c.columns.get(part.first..part.first + part.copies).unwrap_or_default();
-            let region = of_unit(INTERNAL, unit);
             for (copy, column) in columns.iter().enumerate() {
                 let (is_here, counts) =
-                    (self.present.contains_key(&column.device), !pool.is_stale(column.device, region));
+                    (self.present.contains_key(&column.device), !pool.is_unit_stale(column.device, INTERNAL, unit));
                 may_know_more |= counts && !is_here;
                 let read = MetaRead { device: column.device, offset: column.offset + part.offset, len: UNIT };
                 if copies.len() <= copy {

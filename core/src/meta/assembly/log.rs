@@ -108,5 +108,5 @@ impl<'a> Ring<'a> {
 
 /// True of any later state: copies may differ, or a member may be behind.
 pub(super) fn is_mark(record: &Record) -> bool {
-    matches!(record, Record::Intent { .. } | Record::Stale { .. })
+    matches!(record, Record::Intent { .. } | Record::Stale { .. } | Record::Kept { .. })
 }

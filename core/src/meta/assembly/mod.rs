@@ -403,11 +403,12 @@ fn behind_everywhere(pool: &Pool) -> Option<String> {
         }
         let Some(volume) = pool.volume(region.0) else { continue };
         let first = region.1 * UNITS;
-        for entry in (first..first + UNITS).map(|unit| volume.map.get(unit)).filter(|entry| entry.written() != 0) {
+        let entries = (first..first + UNITS).map(|unit| (unit, volume.map.get(unit)));
+        for (unit, entry) in entries.filter(|(_, entry)| entry.written() != 0) {
             let Some(chunk) = pool.chunk(entry.chunk()).filter(|c| c.rows() == 0) else { continue };
             let part = slice(chunk.profile, chunk.columns.len(), u64::from(entry.unit()) * UNIT, UNIT);
             let columns = chunk.columns.get(part.first..part.first + part.copies).unwrap_or_default();
-            let is_good = |id| !pool.is_stale(id, region);
+            let is_good = |id| !pool.is_unit_stale(id, region.0, unit);
             if columns.iter().any(|c| pool.is_online(c.device) && is_good(c.device)) {
                 continue;
             }
