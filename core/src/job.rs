@@ -11,6 +11,9 @@ use crate::units::{DeviceId, MIB, UNIT};
 
 /// Units under way at most: memory of 8 MiB, and enough neighbours in the queue to make commands of the longest kind.
 pub const MOVES_MAX: usize = (8 * MIB / UNIT) as usize;
+/// Units besides, that are copied and wait for a flush before the map names them: 16 MiB, which stay in memory for their checksums.
+/// A flush covers half of them while the other half is copied, and costs a disk little of its time.
+pub const COPIES_MAX: usize = 2 * MOVES_MAX;
 /// Units that a round gathers at most, and one chunk more: 64 GiB of content, 8 bytes each.
 pub const ROUND_MAX: u64 = 1 << 20;
 /// Units that could not be moved, that are told one by one; then they are only counted.

@@ -165,10 +165,14 @@ impl Pool {
         !self.stale.is_empty() && self.stale.get(&id).is_some_and(|missed| missed.contains(region))
     }
 
+    /// Units of a region that a member missed, one bit each.
+    pub(crate) fn missed_units(&self, id: DeviceId, region: Region) -> u64 {
+        if self.stale.is_empty() { 0 } else { self.stale.get(&id).map_or(0, |missed| missed.units(region)) }
+    }
+
     /// Whether a member missed something of this unit, as far as is noted.
     pub fn is_unit_stale(&self, id: DeviceId, volume: VolumeId, unit: u64) -> bool {
-        let units = |missed: &Missed| missed.units(of_unit(volume, unit));
-        !self.stale.is_empty() && self.stale.get(&id).is_some_and(|missed| units(missed) >> (unit % UNITS) & 1 == 1)
+        self.missed_units(id, of_unit(volume, unit)) >> (unit % UNITS) & 1 == 1
     }
 
     /// What is, as it would be said anew.

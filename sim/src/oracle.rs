@@ -34,6 +34,8 @@ struct Cell {
     /// Its only copy lost it while the record that it is there stayed: whatever the place held before may be read, until it
     /// is written again.
     may_be_anything: bool,
+    /// Changes that were on their way then: they may be part of what was lost.
+    lost: Vec<u64>,
 }
 
 impl Default for Cell {
@@ -43,6 +45,7 @@ impl Default for Cell {
             on_the_way: Vec::new(),
             spoilt: Vec::new(),
             may_be_anything: false,
+            lost: Vec::new(),
         }
     }
 }
@@ -201,8 +204,9 @@ impl Oracle {
             let cell = v.cells.get_mut(&sector).expect("it was submitted");
             let at = cell.on_the_way.iter().position(|&(o, _)| o == op).expect("it was submitted");
             let (_, value) = cell.on_the_way.remove(at);
+            let was_lost = cell.lost.iter().position(|&lost| lost == op).map(|at| cell.lost.swap_remove(at)).is_some();
             if fine {
-                cell.may_be_anything = false;
+                cell.may_be_anything &= was_lost || !cell.lost.is_empty();
                 // A power cut may bring back what it puts right.
                 let (right, spoilt): (Vec<_>, Vec<_>) = cell.spoilt.drain(..).partition(|&(after, _)| after < op);
                 cell.spoilt = spoilt;
@@ -324,6 +328,7 @@ impl Oracle {
                 }
                 let values = &mut cell.versions.last_mut().expect("never empty").values;
                 values.extend(cell.on_the_way.drain(..).map(|(_, v)| v));
+                cell.lost.clear();
                 values.sort_unstable();
                 values.dedup();
             }
@@ -336,6 +341,7 @@ impl Oracle {
         let cells = volumes.flat_map(|v| v.cells.values_mut());
         for cell in cells.filter(|cell| cell.versions.len() > 1 || !cell.on_the_way.is_empty()) {
             cell.may_be_anything = true;
+            cell.lost = cell.on_the_way.iter().map(|&(op, _)| op).collect();
         }
     }
 

@@ -140,6 +140,10 @@ enum Waiter {
     },
     /// The stripe journal, whose place is to be written over.
     Ring,
+    /// Units that were copied to other places.
+    Copies,
+    /// A column that was copied to another member: the number of its flush.
+    Column(u64),
     /// A device that joins: checkpoints to come.
     Join {
         tag: u64,
@@ -745,6 +749,8 @@ impl Engine {
         match waiter {
             Waiter::Checkpoint => {}
             Waiter::Ring => self.ring_flushed(fine),
+            Waiter::Copies => self.copies_flushed(fine),
+            Waiter::Column(number) => self.column_flushed(number, fine),
             Waiter::Mend(id) => self.end_mend(id),
             Waiter::Request(id) => {
                 if self.is_owed_error(id) || !fine {

@@ -25,6 +25,8 @@ pub enum Slip {
     AnswerBeforeFailure,
     /// The map follows a unit that moves before its copy is there.
     MapBeforeCopy,
+    /// The map names a copy that no flush covers.
+    CopyNotFlushed,
     /// A column changes places before its units are copied.
     ColumnBeforeCopy,
     /// What is written to a strip does not go to where its column is on its way.

@@ -104,14 +104,9 @@ impl Engine {
         &c.columns[part.first..part.first + part.copies]
     }
 
-    /// Units of a region that a member missed, one bit each.
-    fn missed_units(&self, device: DeviceId, region: Region) -> u64 {
-        self.pool.stale.get(&device).map_or(0, |missed| missed.units(region))
-    }
-
-    /// And those of which an opening would think so.
+    /// Units of a region that a member missed, or of which an opening would think so: one bit each.
     pub(super) fn may_be_found_missed(&self, device: DeviceId, region: Region) -> u64 {
-        self.missed_units(device, region) | self.stale.unsaid.get(&(device, region)).copied().unwrap_or(0)
+        self.pool.missed_units(device, region) | self.stale.unsaid.get(&(device, region)).copied().unwrap_or(0)
     }
 
     /// Members that missed something, or of which an opening would think so.
@@ -138,7 +133,7 @@ impl Engine {
 
     /// Units of a region that are good on this member and on no other one that is there: one bit each.
     fn needed_units(&self, device: DeviceId, region: Region) -> u64 {
-        let missed = self.missed_units(device, region);
+        let missed = self.pool.missed_units(device, region);
         if region.0 == ROWS {
             return if self.rows_spare(device, region.1) { 0 } else { !missed };
         }
@@ -169,7 +164,7 @@ impl Engine {
         let mut is_spared = true;
         let mut new = Vec::new();
         for region in touched(volume, start, end) {
-            let part = units_in(region, start, end) & !self.missed_units(device, region);
+            let part = units_in(region, start, end) & !self.pool.missed_units(device, region);
             if part == 0 {
                 continue;
             }
@@ -265,7 +260,7 @@ impl Engine {
     pub(super) fn lose_unflushed(&mut self, device: DeviceId, error: IoError) -> bool {
         // With that may be gone what it got of changes that are under way: for these it is as if it had been away.
         self.renew_roster(device);
-        // Where only it has the log, nothing can be noted of it, and all of it is needed.
+        // Where only it has the log, a note of it may be lost with the rest: whoever asks for a flush hears of it.
         let can_be_noted = self.spares_system(device);
         if can_be_noted && self.slips(Slip::LossNotNoted) {
             return true;
@@ -283,12 +278,12 @@ impl Engine {
         };
         let (mut spared, mut needed) = (Vec::new(), Vec::new());
         for region in all.iter().filter(is_on) {
-            let missed = self.missed_units(device, region);
-            let kept = if can_be_noted { self.needed_units(device, region) } else { !missed };
+            let missed = self.pool.missed_units(device, region);
+            let kept = self.needed_units(device, region);
             if missed | kept != u64::MAX {
                 spared.push((region, kept));
             }
-            if kept != 0 {
+            if kept != 0 || !can_be_noted {
                 needed.push(region);
             }
         }

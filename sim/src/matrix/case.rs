@@ -173,7 +173,7 @@ pub fn drawn(count: usize, seed: u64) -> Vec<Case> {
         let phase = *rng.pick(&Phase::ALL);
         let hits = hits(layout, phase);
         let first = *rng.pick(&hits);
-        let may_follow = |hit: &Hit| *hit != first && hit.moment >= first.moment && is_known(layout, first, *hit);
+        let may_follow = |hit: &Hit| *hit != first && hit.moment >= first.moment;
         let others: Vec<Hit> = hits.into_iter().filter(may_follow).collect();
         Case { layout, phase, hits: vec![first, *rng.pick(&others)] }
     };
@@ -197,7 +197,6 @@ pub fn cases(layout: Layout, faults: Faults) -> Vec<Case> {
                     (0, 2) => (a.kind, a.device) != (b.kind, b.device),
                     _ => false,
                 };
-                let is_meant = |a: Hit, b: Hit| is_meant(a, b) && is_known(layout, a, b);
                 all.extend(pairs.filter(|&(a, b)| is_meant(a, b)).map(|(a, b)| case(vec![a, b])));
             }
         }
@@ -205,22 +204,10 @@ pub fn cases(layout: Layout, faults: Faults) -> Vec<Case> {
     all
 }
 
-/// What a cache loses that nobody else has is lost, and who hears of it is not modelled.
-fn is_known(layout: Layout, a: Hit, b: Hit) -> bool {
-    let loses_cache = |hit: Hit| hit.kind == Kind::CacheLost;
-    let is_spared = a.device == b.device || layout.profile.facts().tolerated_failures > 1;
-    is_spared || !loses_cache(a) && !loses_cache(b)
-}
-
-fn hits(Layout { profile, members, checksum }: Layout, phase: Phase) -> Vec<Hit> {
-    let is_alone = profile.facts().tolerated_failures == 0;
+fn hits(Layout { members, checksum, .. }: Layout, phase: Phase) -> Vec<Hit> {
     let mut all = Vec::new();
     for device in 1..=members + u32::from(phase.has_another()) {
         for kind in Kind::ALL {
-            // What nobody else has is gone.
-            if kind == Kind::CacheLost && is_alone {
-                continue;
-            }
             // Nothing says of a block without a checksum that it is another than was written.
             if kind == Kind::BitFlip && !checksum.is_on() {
                 continue;

@@ -65,6 +65,14 @@ fn cases_that_found_something() {
             "raid6x13-none/rows/torn@10.2+cache-lost@11.2",
             // A copy was a source of a mend, and lost its cache between that was asked of it and its answer.
             "raid1c3-none/write/cache-lost@1.0+cache-lost@2.0",
+            // A column changed places before a flush covered it, and its new member's cache was lost.
+            "dup/replace/cache-lost@2.0",
+            // Said of a place that the record of a column that went was to name, and that record was cut off.
+            "dup-none/replace/cache-lost@1.1+given-up@1.1",
+            "raid1/replace/missing@2.0+cache-lost@3.0",
+            "raid1-none/replace/cache-lost@2.1+cache-lost@3.1",
+            // A member that had the whole log alone lost its cache: of what others had nothing was noted, not even in memory.
+            "raid1-none/rebuild/torn@1.1+cache-lost@2.1",
         ]
         .map(|case| case.parse().expect("a case")),
     );

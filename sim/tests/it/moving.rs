@@ -5,7 +5,7 @@ use braid_core::job::Choice;
 use braid_core::request::{Content, Event, Op};
 use braid_core::scrub::State;
 use braid_core::units::{DeviceId, MIB, UNIT, VolumeId};
-use braid_core::{ChunkType, DeviceState, Profile};
+use braid_core::{ChunkType, DeviceState, Profile, Slip};
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::swarm::{self, Scenario};
 use braid_sim::world::Shape;
@@ -90,6 +90,49 @@ fn what_does_not_fit_is_refused_with_the_numbers() {
     assert_eq!(world.control(remove(9)).unwrap_err().kind, ErrorKind::NotFound);
     assert_eq!(state(&world), None);
     all_answered_well(&mut world);
+}
+
+/// Content without a second copy, flushed long ago: a flush of its new device fails and takes its cache along, at any moment.
+#[test]
+fn what_moves_is_not_lost_with_the_cache_of_where_it_goes() {
+    let moments = |other, slip| {
+        (0..).map(|i| i * 61).map_while(move |steps| move_beside_lost_cache(steps, other, slip).transpose())
+    };
+    let both = |slip| moments(0, slip).chain(moments(1, slip));
+    let found: Vec<_> = both(None).collect();
+    assert!(found.iter().all(Result::is_ok) && found.len() > 10, "{found:?}");
+    assert!(both(Some(Slip::CopyNotFlushed)).any(|why| why.is_err()), "it goes unnoticed");
+}
+
+/// A flush of one of the others fails after so many events of a removal; none when it was over before.
+fn move_beside_lost_cache(steps: u64, other: usize, slip: Option<Slip>) -> Result<Option<()>, String> {
+    let shapes = vec![shape(160); 3];
+    let mut world = World::new(1);
+    world.slip = slip;
+    world.create(&shapes, Profile::Single, Profile::Raid1, &[("checksum", "none")]).unwrap();
+    world.open().unwrap();
+    let v = world.volume("v", 256 * MIB, VolumeClass::Auto);
+    for i in 0..24 {
+        world.run(v, WRITE, 2 * i * MIB, MIB).unwrap();
+    }
+    world.run(v, Op::Flush, 0, 0).unwrap();
+    let from = world.places(v, 0)[0].0;
+    world.command(remove(from.0));
+    for _ in 0..steps {
+        world.step();
+    }
+    if state(&world) == Some(State::Finished) {
+        return Ok(None);
+    }
+    let device = (1..=3).filter(|&d| d != from.0).nth(other).unwrap();
+    world.faults.0.push(Fault { device, trouble: Trouble::CacheLost { left: 1 } });
+    world.run_until(|w| state(w) != Some(State::Running));
+    assert_eq!(state(&world), Some(State::Finished), "after {steps} events");
+    world.run_until_quiet();
+    for i in 0..24 {
+        world.run(v, Op::Read, 2 * i * MIB, MIB).map_err(|why| format!("after {steps} events: {why:?}"))?;
+    }
+    world.wrong.first().map_or(Ok(Some(())), |why| Err(format!("after {steps} events: {why}")))
 }
 
 /// At every so many events of a removal, and again when it goes on: of a member with content, and of one with the log.

@@ -3,7 +3,8 @@
 //! ```text
 //!   begin   an extent of the new member is set aside     in memory only: after a crash the chunk is as it was
 //!   copy    unit by unit, from any good copy             who writes meanwhile writes to both; nobody reads the new one
-//!   swap    one record: the column is there now          stable only with a flush of what was copied
+//!   settle  a flush of all that was copied
+//!   swap    one record: the column is there now
 //!   free    the old extent                               once that is stable, and nobody looks at it any more
 //! ```
 //!
@@ -14,6 +15,7 @@
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec;
 
+use super::settle::Settled;
 use super::unit::{Begun, Target};
 use super::{Engine, Home, Round, TRIES, Table, Turn, Walk};
 use crate::ChunkType;
@@ -32,7 +34,8 @@ pub(super) struct Shifting {
     /// Every unit was tried.
     is_whole: bool,
     /// Something did not arrive over there.
-    has_failed: bool,
+    pub(super) has_failed: bool,
+    pub(super) settled: Settled,
 }
 
 impl Engine {
@@ -73,7 +76,7 @@ impl Engine {
         chunk.shift = Some(shift);
         let (len, units) = (chunk.stripe, chunk.length / UNIT);
         self.hold_extent(shift, Used { len, chunk: id });
-        self.moving.shift = Some(Shifting { chunk: id, is_whole: false, has_failed: false });
+        self.moving.shift = Some(Shifting { chunk: id, is_whole: false, has_failed: false, settled: Settled::No });
         if self.has_rows(id) {
             self.rewind_column();
             return true;
@@ -112,7 +115,7 @@ impl Engine {
 
     /// Goes on with a column of strips, which are copied in the order of rows, and ends with all of them.
     pub(super) fn go_on_with_shift(&mut self) -> Turn {
-        let Some(Shifting { chunk, is_whole, has_failed }) = self.moving.shift else { return Turn::Nothing };
+        let Some(Shifting { chunk, is_whole, has_failed, .. }) = self.moving.shift else { return Turn::Nothing };
         if !is_whole && !has_failed && self.has_rows(chunk) {
             if let Some(turn) = self.copy_column(chunk) {
                 return turn;
@@ -125,6 +128,7 @@ impl Engine {
     /// What a row holds is over there.
     pub(in crate::engine) fn count_row_moved(&mut self, chunk: ChunkId, row: u32) {
         let units = self.pool.chunk(chunk).map_or(0, |c| c.units_in_row(row));
+        self.column_copied();
         self.count_moved(units.into());
     }
 
@@ -144,7 +148,15 @@ impl Engine {
 
     /// Nothing of it is under way any more: the column changes places, or all stays as it was.
     pub(super) fn end_shift(&mut self) -> Turn {
-        let Some(Shifting { chunk: id, is_whole, has_failed }) = self.moving.shift else { return Turn::Nothing };
+        let Some(Shifting { chunk: id, is_whole, has_failed, .. }) = self.moving.shift else { return Turn::Nothing };
+        let goes = is_whole && !has_failed && !self.commit.is_dead();
+        if goes
+            && self.is_calm()
+            && !self.slips(Slip::CopyNotFlushed)
+            && let Some(turn) = self.settle_column()
+        {
+            return turn;
+        }
         let is_over = match self.has_rows(id) {
             // Whoever works at a row knows its columns from the beginning.
             true => !self.is_copying_column() && (!is_whole || has_failed || self.hold_rows(id)),
@@ -179,6 +191,11 @@ impl Engine {
         self.retire_extent(old);
         self.source_shifted(id, old.device);
         Turn::Moved
+    }
+
+    /// Nothing is copied into it, or is to be.
+    fn is_calm(&self) -> bool {
+        self.moving.moves.len() == 0 && self.moving.again.is_empty() && !self.is_copying_column()
     }
 
     /// It holds nothing of the member that leaves any more, or another column's turn comes.

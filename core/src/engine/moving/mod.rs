@@ -3,7 +3,7 @@
 //! ```text
 //!   sources   chunks that a job empties: nothing new goes there while there is room elsewhere
 //!   gather    maps --> tables of owners, for chunks of 64 GiB at most                        (as a scrub does)
-//!   move      table --> units in order of place, some at a time: read, written elsewhere, one record each
+//!   move      table --> units in order of place, some at a time: read, written elsewhere, flushed, one record each
 //!   again     until every source is empty; then the pool's own records leave by a checkpoint
 //!   end       a member that leaves is in no record any more, and its superblock is cleared
 //! ```
@@ -18,6 +18,7 @@ mod copies;
 mod homing;
 mod join;
 mod part;
+mod settle;
 mod sources;
 mod spares;
 mod sums;
@@ -32,7 +33,7 @@ use super::owners::{Home, TURN, Walk};
 use super::scrub::Turn;
 use super::{Engine, Waiter};
 use crate::chunk::Column;
-use crate::job::{Job, MOVES_MAX};
+use crate::job::{COPIES_MAX, Job, MOVES_MAX};
 use crate::meta::journal::Lsn;
 use crate::meta::record::Record;
 use crate::scrub::State;
@@ -52,6 +53,7 @@ const TRIES: u32 = 3;
 #[derive(Clone, Default)]
 pub(super) struct Work {
     moves: Slab<Move>,
+    settling: settle::Settling,
     /// Units that are read and written without their lock: who changes one meanwhile says so.
     loose: BTreeMap<(VolumeId, u64), u32>,
     /// Moves whose record is on its way to the log.
@@ -160,7 +162,7 @@ impl Engine {
     }
 
     fn move_on(&mut self) -> Turn {
-        if self.finish_logged() {
+        if self.finish_logged() || self.flush_copies() {
             return Turn::Moved;
         }
         self.use_spare();
@@ -189,7 +191,11 @@ impl Engine {
     /// Begins as many moves as may be under way.
     fn issue_moves(&mut self) -> Turn {
         let mut spent = 0;
-        while self.moving.moves.len() < MOVES_MAX && spent < TURN {
+        let is_full = |work: &Work| {
+            let waiting = work.settling.len();
+            waiting >= COPIES_MAX || work.moves.len() - waiting >= MOVES_MAX
+        };
+        while !is_full(&self.moving) && spent < TURN {
             let Some((chunk, unit, home)) = self.next_unit(&mut spent).or_else(|| self.next_again()) else { break };
             if home.get().is_some_and(|(volume, at)| self.resync.doubts(volume, at)) {
                 // It is mended first.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   read  from any copy, written to all copies of the new place     without the lock: clients go on
+//!   settle  a flush covers the copy
 //!   lock  did nobody change it meanwhile? else once more, now under the lock and in the class of a client
 //!   sum   its checksums join those of its new neighbours
 //!   log   one record; the lock is held until it is written, so that no answered change is lost with the process
@@ -67,7 +68,9 @@ pub(super) enum Target {
 enum Step {
     Read,
     Write,
-    /// Waits for the lock; the copy is there.
+    /// The copy is there; a flush is to cover it.
+    Settle,
+    /// Waits for the lock.
     Lock,
     Log,
 }
@@ -244,7 +247,7 @@ impl Engine {
             Step::Read if m.is_lost => self.lose_move(id),
             Step::Read => self.write_move(id),
             Step::Write => self.move_written(id),
-            Step::Lock | Step::Log => unreachable!("nothing is under way in {:?}", m.step),
+            Step::Settle | Step::Lock | Step::Log => unreachable!("nothing is under way in {:?}", m.step),
         }
     }
 
@@ -267,6 +270,7 @@ impl Engine {
             None => c.columns[part.first..][..part.copies].to_vec(),
         };
         let (kind, pieces, has_rows) = (c.kind, self.pieces_to_write(id), c.rows() > 0);
+        let fua = is_new && self.moving.moves[id].is_locked && !self.slips(Slip::CopyNotFlushed);
         if has_rows && is_new {
             for (block, buf) in pieces {
                 self.hold_move(id);
@@ -283,7 +287,7 @@ impl Engine {
                     continue;
                 }
                 let set = CopySet { chunk, first: part.first as u16, copy: copy as u8, tried: 0, offset };
-                let (op, len) = (DeviceOp::Write { fua: false }, u64::from(buf.len));
+                let (op, len) = (DeviceOp::Write { fua }, u64::from(buf.len));
                 let io = Io::new(Owner::Move(id), op, column.device, column.offset + offset, len, self.now);
                 self.issue_move(id, Io { buf, set, kind, ..io });
             }
@@ -326,7 +330,10 @@ impl Engine {
         }
         match self.moving.moves[id].is_locked {
             true => self.sum_move(id),
-            false => self.lock_move(id),
+            false => {
+                self.moving.moves[id].step = Step::Settle;
+                self.settle_move(id);
+            }
         }
     }
 
@@ -336,6 +343,7 @@ impl Engine {
         match fine && !self.commit.is_dead() {
             true => {
                 self.note_unflushed(volume, at * UNIT, (at + 1) * UNIT);
+                self.column_copied();
                 self.count_moved(1);
             }
             false => self.shift_failed(self.moving.moves[id].from.0),
@@ -343,7 +351,7 @@ impl Engine {
         self.end_move(id);
     }
 
-    fn lock_move(&mut self, id: u32) {
+    pub(super) fn lock_move(&mut self, id: u32) {
         let m = &mut self.moving.moves[id];
         m.step = Step::Lock;
         let (volume, at) = (m.volume, m.at);

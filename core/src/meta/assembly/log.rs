@@ -6,6 +6,7 @@
 
 use alloc::vec::Vec;
 
+use super::marks::is_mark;
 use super::{Damage, MetaRead};
 use crate::meta::PAGE;
 use crate::meta::journal::{self, Lsn};
@@ -104,9 +105,4 @@ impl<'a> Ring<'a> {
     fn place_of(&self, index: u64) -> MetaRead {
         MetaRead { offset: self.place.offset + index * PAGE, len: PAGE, ..self.place }
     }
-}
-
-/// True of any later state: copies may differ, or a member may be behind.
-pub(super) fn is_mark(record: &Record) -> bool {
-    matches!(record, Record::Intent { .. } | Record::Stale { .. } | Record::Kept { .. })
 }

@@ -7,6 +7,7 @@
 mod again;
 mod copies;
 mod log;
+mod marks;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -32,7 +33,8 @@ use crate::units::{ChunkId, DeviceId, UNIT, Uuid, VolumeId};
 use crate::volume::{Entry, LEAF};
 pub(crate) use again::{Lacking, Replay, Replayed, Word};
 use copies::{Held, check_runs};
-use log::{Log, is_mark};
+use log::Log;
+use marks::{apply_mark, is_mark};
 
 /// Something to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -264,10 +266,10 @@ impl Assembly {
                 _ => forgotten += 1,
             }
         }
-        // They say that copies may differ or that one is behind, which is never wrong: what they spare is elsewhere. And a
-        // write or the claim of a flush may have relied on any of them.
+        // They say that copies may differ or that one is behind, which is never wrong. And a write or the claim of a flush may
+        // have relied on any of them.
         for mark in core::mem::take(&mut log.marks) {
-            pool.apply(mark).map_err(|c| Stop::Because(c.0))?;
+            apply_mark(&mut pool, mark).map_err(|c| Stop::Because(c.0))?;
         }
         // What got a place, or more content, may have it at home before its sums.
         let summed = |region: &Region| pool.is_summed(region.0);
