@@ -79,6 +79,8 @@ pub enum Trouble {
     },
     /// Flushes fail, and what stood in the write cache is gone, as with a file whose dirty pages are dropped after an error.
     CacheLost {
+        /// How many in a hundred.
+        percent: u64,
         /// Failures left.
         left: u64,
     },
@@ -221,7 +223,7 @@ impl Faults {
                     *left -= 1;
                     return Some(Strike::Tears);
                 }
-                Trouble::CacheLost { left } if op == DeviceOp::Flush && *left > 0 => {
+                Trouble::CacheLost { percent, left } if op == DeviceOp::Flush && *left > 0 && rng.percent(*percent) => {
                     *left -= 1;
                     return Some(Strike::Forgets);
                 }

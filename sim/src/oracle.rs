@@ -16,6 +16,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::disk;
+
+/// Sectors of a block.
+const SECTORS: u64 = disk::SECTORS as u64;
+
 /// One set of values, and when the change that made it was answered.
 #[derive(Clone, Debug)]
 struct Version {
@@ -337,11 +342,15 @@ impl Oracle {
 
     /// A member that goes on lost what no flush covered, and no other one stands in for it.
     pub fn cache_lost(&mut self) {
-        let volumes = self.volumes.values_mut().chain(self.going.values_mut());
-        let cells = volumes.flat_map(|v| v.cells.values_mut());
-        for cell in cells.filter(|cell| cell.versions.len() > 1 || !cell.on_the_way.is_empty()) {
-            cell.may_be_anything = true;
-            cell.lost = cell.on_the_way.iter().map(|&(op, _)| op).collect();
+        for v in self.volumes.values_mut().chain(self.going.values_mut()) {
+            let is_open = |cell: &Cell| cell.versions.len() > 1 || !cell.on_the_way.is_empty();
+            // A block goes to its first place as a whole.
+            let lost: BTreeSet<u64> = v.cells.iter().filter(|(_, c)| is_open(c)).map(|(s, _)| s / SECTORS).collect();
+            for sector in lost.into_iter().flat_map(|block| block * SECTORS..(block + 1) * SECTORS) {
+                let cell = v.cells.entry(sector).or_default();
+                cell.may_be_anything = true;
+                cell.lost = cell.on_the_way.iter().map(|&(op, _)| op).collect();
+            }
         }
     }
 

@@ -117,6 +117,10 @@ pub fn scenario(seed: u64) -> Scenario {
     if has_checksums {
         lives.iter_mut().for_each(|life| drawing.silently(&mut dice, life));
     }
+    let mut dice = Rng::new(seed ^ 0xcac4_e105);
+    if tolerated > 0 && dice.percent(25) {
+        lives.iter_mut().for_each(|life| drawing.forgets(&mut dice, life));
+    }
     let (data, metadata) = (data.name().into(), metadata.name().into());
     Scenario { seed: seed ^ 0x5eed, data, metadata, devices, set, no_merge, sabotage: None, lives }
 }
@@ -150,6 +154,16 @@ impl Drawing {
             let from = if dice.percent(50) { 0 } else { dice.below(size) };
             let (since, per_mille) = (dice.below(2) * dice.below(3_000_000_000), *dice.pick(&[1, 20, 300]));
             life.faults.push(Fault { device, trouble: Trouble::Flipped { since, from, to: size, per_mille } });
+        }
+    }
+
+    /// Flushes that fail and take the write cache along. (Where nothing stands in for a member, what a client may see after that is
+    /// left to the matrix of faults.)
+    fn forgets(&mut self, dice: &mut Rng, life: &mut Life) {
+        if dice.percent(60) {
+            let device = *dice.pick(&self.victims);
+            let trouble = Trouble::CacheLost { percent: *dice.pick(&[2, 10, 100]), left: dice.between(1, 3) };
+            life.faults.push(Fault { device, trouble });
         }
     }
 

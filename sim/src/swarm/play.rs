@@ -133,6 +133,7 @@ impl<'a> Player<'a> {
             let trouble = trouble.clone().later(self.world.now());
             self.world.faults.0.push(Fault { device: *device, trouble });
         }
+        self.world.may_lose_caches = self.errors_are_fine();
     }
 
     /// Within what the profiles tolerate nothing may be noticed; beyond, errors are fine and wrong content is not.

@@ -125,7 +125,7 @@ fn move_beside_lost_cache(steps: u64, other: usize, slip: Option<Slip>) -> Resul
         return Ok(None);
     }
     let device = (1..=3).filter(|&d| d != from.0).nth(other).unwrap();
-    world.faults.0.push(Fault { device, trouble: Trouble::CacheLost { left: 1 } });
+    world.faults.0.push(Fault { device, trouble: Trouble::CacheLost { percent: 100, left: 1 } });
     world.run_until(|w| state(w) != Some(State::Running));
     assert_eq!(state(&world), Some(State::Finished), "after {steps} events");
     world.run_until_quiet();

@@ -167,10 +167,10 @@ fn a_loss_that_no_client_waited_for_is_told_to_the_next_who_flushes() {
         }
         let is_alone = profile.facts().tolerated_failures == 0;
         world.may_lose_caches = is_alone;
-        world.faults.0.push(Fault { device: 1, trouble: Trouble::CacheLost { left: 1 } });
+        world.faults.0.push(Fault { device: 1, trouble: Trouble::CacheLost { percent: 100, left: 1 } });
         [v, beside].into_iter().for_each(|volume| world.run(volume, WRITE, 0, MIB).unwrap());
         world.run_until_quiet();
-        assert!(matches!(world.faults.0[0].trouble, Trouble::CacheLost { left: 0 }), "the interval is over");
+        assert!(matches!(world.faults.0[0].trouble, Trouble::CacheLost { left: 0, .. }), "the interval is over");
         for volume in [v, beside] {
             let flush = world.run(volume, Op::Flush, 0, 0);
             assert_eq!(flush.is_err(), is_alone, "{profile:?}: {flush:?}");
