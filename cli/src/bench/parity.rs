@@ -3,15 +3,16 @@
 //! Rates count the content of rows, whatever of them is made, in CPU time of this thread; a row and its parity stay in
 //! the processor's cache, as they do when a client just sent them.
 //!
-//! Device I/Os are those of the engine, on modelled disks in virtual time, of writes that come one at a time: reads and
-//! writes of members, with joins in queues and all that the journal does. Beside them stands the arithmetic of Linux md with a
-//! write journal, which decides for each 4 KiB of a stripe; it leaves out md's cache of stripes and its flushes.
+//! Device I/Os are those of the engine, on modelled disks in virtual time, of writes that come one at a time, or a stream of which 32
+//! are under way: reads and writes of members, with joins in queues and all that the journal does. Beside them stands the arithmetic
+//! of Linux md with a write journal, which decides for each 4 KiB of a stripe; it leaves out md's cache of stripes and its flushes, and
+//! takes it for perfect where writes are a stream.
 
 use super::{RUNS, Row, failed, median, thread_cpu_ns};
 use braid_core::Profile;
 use braid_core::control::VolumeClass;
 use braid_core::profile::parity::{self, Lanes, Plan, Source};
-use braid_core::request::Op;
+use braid_core::request::{Content, Op};
 use braid_core::units::{BLOCK, GIB, KIB, MIB, STRIP};
 use braid_host::aligned::AlignedBox;
 use braid_host::control::api::ApiError;
@@ -38,8 +39,8 @@ pub(super) fn run(quick: bool) -> Result<Vec<Row>, ApiError> {
     }
     for (data, parity) in WIDTHS {
         for kib in SIZES_KIB {
-            for sequential in [false, true] {
-                rows.extend(ios(data, parity, kib * KIB, sequential)?);
+            for order in [Order::Random, Order::Sequential, Order::Stream] {
+                rows.extend(ios(data, parity, kib * KIB, order)?);
             }
         }
     }
@@ -117,13 +118,36 @@ fn rates(data: usize, parity: usize, what: What, bytes: u64) -> Vec<Row> {
     rows.filter(|row| row.case != case(Kernel::Table)).collect()
 }
 
-/// Reads and writes of devices for one client write, and flushes. Random writes find live rows everywhere; sequential ones are the
-/// first to come along, and the first of a row fills it.
-fn ios(data: usize, parity: usize, size: u64, sequential: bool) -> Result<Vec<Row>, ApiError> {
-    let order = if sequential { "sequential" } else { "random" };
-    let case = format!("parity {data}+{parity} {} KiB {order} write", size / KIB);
-    let (ours, flushes) = measured(data, parity, size, sequential)?;
-    let mut rows = vec![Row::count(case.clone(), "md with a journal", ours, md_ios(data, parity, size))];
+/// Where writes go, and how many are under way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// One at a time over live rows.
+    Random,
+    /// One at a time where nobody wrote before; the first of a row fills it.
+    Sequential,
+    /// The same with 32 under way; rows wait for what neighbours bring (`budget_wait=auto`).
+    Stream,
+}
+
+impl Order {
+    fn words(self) -> &'static str {
+        match self {
+            Order::Random => "random write",
+            Order::Sequential => "sequential write",
+            Order::Stream => "sequential write, 32 at a time",
+        }
+    }
+}
+
+/// Reads and writes of devices for one client write, and flushes.
+fn ios(data: usize, parity: usize, size: u64, order: Order) -> Result<Vec<Row>, ApiError> {
+    let case = format!("parity {data}+{parity} {} KiB {}", size / KIB, order.words());
+    let (ours, flushes) = measured(data, parity, size, order)?;
+    let theirs = match order {
+        Order::Stream => md_stream_ios(data, parity, size),
+        Order::Random | Order::Sequential => md_ios(data, parity, size),
+    };
+    let mut rows = vec![Row::count(case.clone(), "md with a journal", ours, theirs)];
     if flushes > 0.0 {
         let row = Row::count(format!("{case}, flushes"), "for the journal's ring", flushes, flushes);
         rows.push(Row { theirs: None, ..row });
@@ -135,25 +159,42 @@ fn ios(data: usize, parity: usize, size: u64, sequential: bool) -> Result<Vec<Ro
 const WRITES: u64 = 512;
 const SPAN: u64 = GIB;
 
-fn measured(data: usize, parity: usize, size: u64, sequential: bool) -> Result<(f64, f64), ApiError> {
+/// Under way at once.
+const STREAM: usize = 32;
+
+fn measured(data: usize, parity: usize, size: u64, order: Order) -> Result<(f64, f64), ApiError> {
     let profile = if parity == 1 { Profile::Raid5 } else { Profile::Raid6 };
     let model = Model::shipped("nvme").expect("it comes with the crate");
     let shapes = vec![Shape { size: 4 * GIB, model, class: "nvme" }; data + parity];
     let mut world = World::without_payload(1);
-    world.create(&shapes, profile, profile.system(), &[("checksum", "none")]).map_err(|e| failed(e.message))?;
+    let mut set = vec![("checksum", "none")];
+    if order == Order::Stream {
+        set.push(("budget_wait", "auto"));
+    }
+    world.create(&shapes, profile, profile.system(), &set).map_err(|e| failed(e.message))?;
     world.open().map_err(failed)?;
     let volume = world.volume("v", SPAN, VolumeClass::Data);
     let write = |world: &mut World, at, len| {
         world.run(volume, Op::Write { fua: false }, at, len).map_err(|e| failed(format!("a write: {e:?}")))
     };
-    if !sequential {
+    if order == Order::Random {
         (0..SPAN).step_by(4 << 20).try_for_each(|at| write(&mut world, at, 4 * MIB))?;
     }
     world.run_until_quiet();
     let (mut rng, before) = (Rng::new(size), commands(&world));
     for i in 0..WRITES {
-        let at = if sequential { i * size } else { rng.below(SPAN / size) * size };
-        write(&mut world, at, size)?;
+        match order {
+            Order::Random => write(&mut world, rng.below(SPAN / size) * size, size)?,
+            Order::Sequential => write(&mut world, i * size, size)?,
+            Order::Stream => {
+                world.submit(0, volume, Op::Write { fua: false }, i * size, size, Content::Unsaid);
+                world.run_until(|w| w.outstanding() < STREAM);
+            }
+        }
+    }
+    world.run_until_answered();
+    if let Some(why) = world.answers.iter().find_map(|answer| answer.result.err()) {
+        return Err(failed(format!("a write: {why:?}")));
     }
     let after = commands(&world);
     let each = |after: u64, before: u64| (after - before) as f64 / WRITES as f64;
@@ -180,6 +221,11 @@ fn md_ios(data: usize, parity: usize, size: u64) -> f64 {
         }
     }
     f64::from(all) / (region / size) as f64
+}
+
+/// The same of a stream that md gathers into whole stripes.
+fn md_stream_ios(data: usize, parity: usize, size: u64) -> f64 {
+    (data + parity + 1) as f64 * size as f64 / (data as u64 * STRIP) as f64
 }
 
 /// The lanes of a strip that begins at `strip` which `[at, at + len)` touches.
@@ -228,11 +274,16 @@ mod tests {
         assert_eq!(md_ios(4, 1, 256 * KIB), 5.0 + 1.0);
         // The same, and a copy of the journal for each member that may be lost beside it.
         for (data, parity, ios) in [(4, 1, 4.0 + 2.0), (8, 2, 6.0 + 3.0)] {
-            let (random, _) = measured(data, parity, 4 * KIB, false).expect("it runs");
+            let (random, _) = measured(data, parity, 4 * KIB, Order::Random).expect("it runs");
             assert!((ios..ios + 0.5).contains(&random), "{data}+{parity}: {random}");
         }
         // Rows that nobody wrote before need neither; where they are is written to two copies of the log.
-        let (filled, _) = measured(4, 1, 256 * KIB, true).expect("it runs");
+        let (filled, _) = measured(4, 1, 256 * KIB, Order::Sequential).expect("it runs");
         assert!((5.0 + 2.0..7.5).contains(&filled), "{filled}");
+        // Sixteen writes of 4 KiB to a strip, and a stripe for all of them.
+        assert_eq!(md_stream_ios(4, 1, 4 * KIB), 6.0 / 64.0);
+        let (gathered, _) = measured(4, 1, 4 * KIB, Order::Stream).expect("it runs");
+        let (alone, _) = measured(4, 1, 4 * KIB, Order::Sequential).expect("it runs");
+        assert!(gathered < alone / 4.0, "{gathered} of {alone}");
     }
 }

@@ -18,7 +18,8 @@
 //! once is an error, that block and no other. What is between, as a second fault that comes when the first may have been
 //! healed, may be either. Nothing is ever wrong, and nothing is waited for without end.
 //!
-//! What this does not see: faults of the pool's own records block by block ([crash points](crate::crash) tear them), three
+//! What this does not see: content that no flush covered, once a cache was lost beyond what is tolerated (it may be anything, and who
+//! hears of the error is not looked at); faults of the pool's own records block by block ([crash points](crate::crash) tear them), three
 //! faults, faults between the moments (the [swarm](crate::swarm) draws them).
 
 mod case;

@@ -3,7 +3,7 @@
 use braid_core::control::{Command, ErrorKind, VolumeClass};
 use braid_core::device::Role;
 use braid_core::job::{Choice, Task};
-use braid_core::request::{Event, Op};
+use braid_core::request::{Content, Event, Op};
 use braid_core::scrub::State;
 use braid_core::units::{DeviceId, MIB, VolumeId};
 use braid_core::{DeviceState, Profile};
@@ -249,6 +249,10 @@ fn power_cuts_on_the_way_in_lose_nothing() {
 #[test]
 fn a_spare_that_is_lost_makes_room_for_the_next_one() {
     let (mut world, v) = pool();
+    // A chunk more, which has still to go when the first one has gone.
+    world.submit(0, v, WRITE, MIB, MIB, Content::Metadata);
+    world.run_until_answered();
+    world.run(v, Op::Flush, 0, 0).unwrap();
     let (one, two) = (spare(&mut world, &shape(96, "hdd")), spare(&mut world, &shape(96, "hdd")));
     lose(&mut world, v, 2);
     world.run_until(|w| holds(w, one) > 0);
