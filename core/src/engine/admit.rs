@@ -100,7 +100,9 @@ impl Engine {
             self.outputs.push_back(Output::Copy(Copy::Drop(scratch)));
         }
         self.outputs.push_back(Output::Reply(Reply { tag, result, hole: active.hole }));
-        self.space.leave(active.epoch);
+        if !active.trouble.as_ref().is_some_and(|trouble| trouble.rests) {
+            self.space.leave(active.epoch);
+        }
         if !matches!(op, Op::Read | Op::Flush) {
             self.sums_followed(id, &active);
             let (start, end) = data::envelope(&active.request);

@@ -109,6 +109,10 @@ struct Trouble {
     /// Parts of a read that no copy could give whole; see [`Engine::read_elsewhere`].
     doubtful: Vec<(Owner, CopySet, BufRange)>,
 }
+    /// Parts of a read that mends will answer.
+    mends: u32,
+    /// It waits for nothing else, and has left its epoch.
+    rests: bool,
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -703,6 +707,8 @@ impl Engine {
         }
         let len = self.command(id).map(|io| io.len).sum();
         self.outputs.push_back(Output::Event(Event::DeviceError { device, op, offset, len, error }));
+        } else if self.requests[id].trouble.is_some() {
+            self.rest_on_mends(id);
         let Some(member) = self.pool.device_mut(device) else { return };
         match op {
             DeviceOp::Read => member.counters.read_errors += 1,

@@ -3,8 +3,9 @@
 
 use super::judge::Winner;
 use super::{Cause, Engine, Target, range};
+use crate::engine::Active;
 use crate::queue::Owner;
-use crate::request::{Copy, Output, RequestError};
+use crate::request::{Copy, Op, Output, RequestError};
 use crate::units::{BLOCK, BufRange, UNIT};
 
 /// A request that waits for blocks of the unit.
@@ -26,6 +27,7 @@ impl Engine {
             let to = BufRange { offset: buf.offset + (at - start) as u32, len: (next - at) as u32, ..buf };
             let reader = Reader { request: id, first: at % UNIT / BLOCK, to };
             self.requests[id].pending += 1;
+            self.requests[id].trouble.get_or_insert_default().mends += 1;
             match owner {
                 // The block is held by the request itself, which is about to write it to all copies.
                 Owner::Edge(_) => self.mend_for(Cause::Edge, Target::Block(volume, at / BLOCK), Some(reader)),
@@ -44,6 +46,17 @@ impl Engine {
         }
     }
 
+    /// A read for which nothing is left but mends looks at no place any more: mends look for themselves, when the unit is theirs.
+    /// So it leaves its epoch. Who has the unit now may be a writer that waits for room, and room may wait for this.
+    pub(in crate::engine) fn rest_on_mends(&mut self, id: u32) {
+        let Active { request, pending, trouble, epoch, .. } = &mut self.requests[id];
+        let (Op::Read, Some(trouble)) = (request.op, trouble) else { return };
+        if trouble.mends == *pending && trouble.doubtful.is_empty() && !trouble.rests {
+            trouble.rests = true;
+            self.space.leave(*epoch);
+        }
+    }
+
     /// Who waits gets what is right, zeros where nothing is written any more, or an error.
     pub(super) fn serve_readers(&mut self, id: u32) {
         for Reader { request, first, to } in core::mem::take(&mut self.mends[id].readers) {
@@ -54,6 +67,7 @@ impl Engine {
                     None => self.requests[request].error = Some(RequestError::Io),
                 }
             }
+            self.requests[request].trouble.as_mut().expect("it waits for mends").mends -= 1;
             self.count_down(request);
         }
     }
