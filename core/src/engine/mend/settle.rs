@@ -1,7 +1,7 @@
 //! What follows from a mend: it is counted and told, and those who count on the unit hear of it.
 
 use super::judge::Known;
-use super::{COPIES_MAX, Cause, Mend, runs};
+use super::{COPIES_MAX, Cause, MADE, Mend, runs};
 use crate::engine::rows::RowId;
 use crate::engine::{Engine, Waiter};
 use crate::request::{Event, IoError, Output};
@@ -95,6 +95,11 @@ impl Engine {
     /// The same for a unit in a row.
     fn strip_mended(&mut self, mend: &Mend, volume: VolumeId, unit: u64, row: RowId) {
         self.unit_settled(volume, unit);
+        // A scrub comes to the row by itself.
+        let is_made_otherwise = mend.unlike[0][MADE] & !mend.rewritten[0] != 0;
+        if is_made_otherwise && !matches!(mend.cause, Cause::Scrub(_)) {
+            self.check_row(row);
+        }
         let Some(column) = mend.columns[0].filter(|_| mend.rewritten[0] != 0) else { return };
         self.note_row_unflushed(row);
         let error = mend.error.unwrap_or(IoError::Media);

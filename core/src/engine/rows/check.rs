@@ -1,5 +1,6 @@
 //! Parity under a scrub: when all that volumes hold was read, each live row is read whole and its parity made once more. What is
-//! not alike is written anew, where checksums find nothing wrong with the data, and two parities neither.
+//! not alike is written anew, where checksums find nothing wrong with the data, and two parities neither. A mend has it looked at
+//! too, where it leaves a strip as it is that the others of its row would make otherwise.
 
 use super::work::{Step, TAG, What, Work};
 use super::{ALL, Engine, Other, RowId};
@@ -14,6 +15,14 @@ use crate::units::{BLOCK, ChunkId, STRIP};
 const ACTIVE_MIN: u32 = 4;
 /// Rows that one turn passes over.
 const TURN: u32 = 4096;
+
+/// Who has a row looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Looker {
+    Scrub,
+    /// It found that a strip stays as it is although the others of its row make something else.
+    Mend,
+}
 
 /// How far a scrub is with rows.
 #[derive(Clone, Default)]
@@ -61,7 +70,7 @@ impl Engine {
             Some((chunk, row)) => {
                 self.rows.checks.next = Some((chunk, row + 1));
                 self.rows.checks.active += 1;
-                self.want_of_row((chunk, row), Other::Check);
+                self.want_of_row((chunk, row), Other::Check(Looker::Scrub));
                 Some(Turn::Moved)
             }
             None if self.rows.checks.active > 0 => {
@@ -75,8 +84,13 @@ impl Engine {
         }
     }
 
-    pub(super) fn begin_check(&mut self, row: RowId) {
-        let id = self.start_work(row, What::Check);
+    /// A strip stays as it is, and the others of the row make something else: whoever made it of them would lose it.
+    pub(in crate::engine) fn check_row(&mut self, row: RowId) {
+        self.want_of_row(row, Other::Check(Looker::Mend));
+    }
+
+    pub(super) fn begin_check(&mut self, row: RowId, by: Looker) {
+        let id = self.start_work(row, What::Check(by));
         match self.plan_check(id) {
             true => self.read_work(id),
             // Somebody is not there, or behind: what is caught up is made anew anyway.
@@ -165,17 +179,21 @@ impl Engine {
     }
 
     /// A row was looked at.
-    pub(super) fn checked(&mut self, work: &Work) {
-        self.rows.checks.active -= 1;
+    pub(super) fn checked(&mut self, by: Looker, work: &Work) {
+        let by_scrub = by == Looker::Scrub;
+        self.rows.checks.active -= u32::from(by_scrub);
         let wrong = work.members.iter().enumerate().filter(|(_, m)| m.made != 0 && m.new.is_some());
         for (member, m) in wrong {
             let count = u64::from(m.made.count_ones());
-            let scrub = &mut self.pool.scrub;
-            scrub.differences = scrub.differences.saturating_add(count);
-            if m.failed.is_some() {
+            let repaired = if m.failed.is_none() { count } else { 0 };
+            if by_scrub {
+                let scrub = &mut self.pool.scrub;
+                scrub.differences = scrub.differences.saturating_add(count);
+                scrub.repaired = scrub.repaired.saturating_add(repaired);
+            }
+            if repaired == 0 {
                 continue;
             }
-            scrub.repaired = scrub.repaired.saturating_add(count);
             let (device, at) = (m.column.device, m.column.offset);
             if let Some(member) = self.pool.device_mut(device) {
                 member.counters.repaired += count;
@@ -183,7 +201,11 @@ impl Engine {
             for (first, count) in runs(m.made) {
                 let ((chunk, row), len, device_offset) = (work.row, count * BLOCK, at + first * BLOCK);
                 let is_data = member < work.data;
-                self.tell_place(Event::RowRepaired { chunk, row, is_data, len, device, device_offset });
+                let event = Event::RowRepaired { chunk, row, is_data, len, device, device_offset };
+                match by {
+                    Looker::Scrub => self.tell_place(event),
+                    Looker::Mend => self.outputs.push_back(Output::Event(event)),
+                }
             }
         }
     }

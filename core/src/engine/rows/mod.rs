@@ -57,6 +57,7 @@ use crate::queue::CopySet;
 use crate::regions::{ROWS, row_unit};
 use crate::slab::Slab;
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufRange, ChunkId, Instant, STRIP, UNIT, VolumeId};
+use check::Looker;
 use rebuild::Reconstruction;
 pub(super) use rebuild::Who;
 use restore::Restore;
@@ -138,7 +139,7 @@ enum Other {
     Reconstruction(Reconstruction),
     Restore(Restore),
     Rebuild,
-    Check,
+    Check(Looker),
     Copy,
 }
 
@@ -228,7 +229,7 @@ impl Engine {
             Some(Other::Reconstruction(ask)) => self.begin_reconstruction(row, ask),
             Some(Other::Restore(ask)) => self.begin_restore(row, ask),
             Some(Other::Rebuild) => self.begin_rebuild(row),
-            Some(Other::Check) => self.begin_check(row),
+            Some(Other::Check(by)) => self.begin_check(row, by),
             Some(Other::Copy) => self.begin_copy_of(row),
             None => {
                 let parts = self.take_parts(row);

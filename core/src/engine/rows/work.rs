@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use super::check::Looker;
 use super::suspect::Hunt;
 use super::{ALL, Engine, Lanes, Part, Reconstruction, Restore, RowId};
 use crate::ChunkType;
@@ -57,7 +58,7 @@ pub(super) enum What {
     Reconstruction(Reconstruction),
     Restore(Restore),
     Rebuild,
-    Check,
+    Check(Looker),
     Copy,
 }
 
@@ -174,7 +175,7 @@ impl Work {
             What::Change(parts) => parts.iter().any(|p| matches!(p.writer, super::Writer::Request(_))),
             What::Reconstruction(ask) => ask.is_urgent,
             What::Restore(ask) => ask.is_urgent,
-            What::Rebuild | What::Check | What::Copy => false,
+            What::Rebuild | What::Check(_) | What::Copy => false,
         }
     }
 }
@@ -263,7 +264,7 @@ impl Engine {
         let is_made = |member| match &work.what {
             What::Reconstruction(ask) => usize::from(ask.member) == member,
             What::Rebuild | What::Copy => !work.members[member].is_good || work.members[member].bad != 0,
-            What::Change(_) | What::Restore(_) | What::Check => false,
+            What::Change(_) | What::Restore(_) | What::Check(_) => false,
         };
         if (0..work.data).any(|member| is_made(member) && is_in_doubt(member)) {
             for (member, wrong) in wrong.iter_mut().enumerate() {
@@ -442,7 +443,7 @@ impl Engine {
     /// Everything that was asked for is here, or is not to be had: then something else is asked for.
     fn work_verified(&mut self, id: u32) {
         let work = &self.rows.works[id];
-        if matches!(work.what, What::Check) {
+        if matches!(work.what, What::Check(_)) {
             return self.check_parity_of(id);
         }
         let lacks = |&(member, lanes): &(usize, Lanes)| {
@@ -457,7 +458,7 @@ impl Engine {
             What::Reconstruction(_) => self.reconstruct_lanes(id),
             What::Rebuild => self.rebuild_strips(id),
             What::Copy => self.copy_strip(id),
-            What::Restore(_) | What::Check => unreachable!("it is not planned"),
+            What::Restore(_) | What::Check(_) => unreachable!("it is not planned"),
         }
     }
 
@@ -467,7 +468,7 @@ impl Engine {
             What::Reconstruction(_) => self.plan_reconstruction(id),
             What::Rebuild => self.plan_rebuild(id),
             What::Copy => self.plan_copy(id),
-            What::Restore(_) | What::Check => false,
+            What::Restore(_) | What::Check(_) => false,
         };
         match fits {
             true => self.read_work(id),
@@ -538,7 +539,7 @@ impl Engine {
             What::Reconstruction(ask) => self.reconstructed(*ask, work.error.is_none()),
             What::Restore(ask) => self.strip_restored(*ask, &work),
             What::Rebuild => self.row_rebuilt(&work),
-            What::Check => self.checked(&work),
+            What::Check(by) => self.checked(*by, &work),
             What::Copy => self.row_copied(&work),
         }
     }
