@@ -59,6 +59,8 @@ pub enum Slip {
     JournalNotCompleted,
     /// Requests do not wait for the first checkpoint of an opening that knows something not all members know.
     RequestsNotParked,
+    /// A group of the stripe journal is written where no stable record says that it is.
+    JournalPlaceUnsaid,
     /// A forced write of a row without parity members is taken for forced.
     RowTakenForForced,
     /// The first checkpoint of an opening goes over pages before its superblocks say that the opening counts.

@@ -722,6 +722,73 @@ fn a_group_that_is_cut_leaves_the_one_before_it_whole() {
     assert!(caught.is_some(), "it goes unnoticed");
 }
 
+/// Metadata goes to another profile, and the journal with it, while rows change; a cut after so many steps. None when it was over
+/// before that.
+fn cut_beside_a_journal_that_moves(steps: u64, slip: Option<Slip>) -> Option<Result<(), String>> {
+    let (mut world, v) = pool(5, 5, Profile::Raid6, "none");
+    world.slip = slip;
+    reopen(&mut world);
+    world.run(v, WRITE, 0, 8 * MIB).expect("there is room");
+    let choice = Some(Choice { convert: Some(Profile::Raid1c4), ..Choice::default() });
+    world.control(Command::Balance { data: None, metadata: choice }).expect("there is room for it");
+    for step in 0..steps {
+        if step % 4 == 0 && world.outstanding() < 16 {
+            world.submit(1, v, WRITE, step % 120 * 64 * KIB, 64 * KIB, Default::default());
+        }
+        world.step();
+    }
+    if world.engine().pool().job.as_ref().is_none_or(|job| job.state != State::Running) {
+        return None;
+    }
+    world.crash(Crash::Power);
+    let opened = world.open();
+    Some(opened.and_then(|()| {
+        world.run_until_quiet();
+        match world.wrong_parity().as_slice() {
+            [] => Ok(()),
+            rows => Err(format!("after {steps} steps parity is wrong: {rows:?}")),
+        }
+    }))
+}
+
+#[test]
+fn a_journal_that_moves_is_written_where_the_log_says_that_it_is() {
+    let cuts = |slip| (0..).map(|i| i * 2).map_while(move |steps| cut_beside_a_journal_that_moves(steps, slip));
+    let right: Vec<_> = cuts(None).collect();
+    assert!(right.len() > 20, "{} cuts", right.len());
+    assert_eq!(right.into_iter().find(Result::is_err), None);
+    let caught = cuts(Some(Slip::JournalPlaceUnsaid)).position(|run| run.is_err());
+    println!("at cut {caught:?}");
+    assert!(caught.is_some(), "it goes unnoticed");
+}
+
+/// A crash took the checksums of what was written over, and then a bit changed: nothing says which of the two contents it is, the
+/// strip's or the one that the others make. Whichever stays, all of the row agree on it.
+#[test]
+fn a_strip_that_nothing_speaks_against_stays_and_parity_follows() {
+    for profile in PARITY {
+        let (mut world, v) = pool(7, 5, profile, "crc32c");
+        world.run(v, WRITE, 0, MIB).unwrap();
+        world.run(v, Op::Flush, 0, 0).unwrap();
+        world.run_until_quiet();
+        world.run(v, WRITE, 0, 64 * KIB).unwrap();
+        world.crash(Crash::Process);
+        world.open().unwrap();
+        let (device, at) = world.places(v, 0)[0];
+        world.disks[device.index() - 1].corrupt(at + 100, 1);
+        assert!(!world.wrong_parity().is_empty(), "{profile:?}: it is as it was");
+        world.run_until_quiet();
+        assert_eq!(world.wrong_parity(), [], "{profile:?}");
+        for away in 1..=5 {
+            take_out(&mut world, away);
+            world.run_until_quiet();
+            assert_eq!(world.run(v, Op::Read, 0, 64 * KIB), Ok(()), "{profile:?} without {away}");
+            world.control(Command::OnlineDevice { device: DeviceId(away) }).unwrap();
+            world.run_until_quiet();
+        }
+    }
+}
+
 /// The same with a mistake: some seed shows it.
 #[test]
 fn an_engine_that_slips_is_caught() {

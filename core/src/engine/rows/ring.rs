@@ -67,6 +67,8 @@ struct Group {
     missed: Vec<(DeviceId, IoError)>,
     roster: u64,
     epoch: Option<u64>,
+    /// It has its place, and waits until the record that says where that is now is stable.
+    waits: bool,
 }
 
 /// Written.
@@ -148,15 +150,20 @@ impl Engine {
 
     /// Begins the next group if that is possible; says whether something happened.
     pub(super) fn drive_ring(&mut self) -> bool {
-        if self.rows.ring.group.is_some() || self.rows.ring.waiting.is_empty() || self.commit.is_opening() {
+        let waits = self.rows.ring.group.as_ref().map(|group| group.waits);
+        if waits == Some(false) || waits.is_none() && self.rows.ring.waiting.is_empty() || self.commit.is_opening() {
             return false;
         }
         if self.commit.is_dead() || self.rows.ring.blocks == 0 {
             self.give_up_ring();
             return true;
         }
-        if self.rows.ring.moved.is_some_and(|lsn| lsn >= self.journal.stable()) {
+        if self.is_place_unsaid() {
             return self.ask_for_flush();
+        }
+        if waits.is_some() {
+            self.write_group();
+            return true;
         }
         let (mut works, mut blocks) = self.next_works();
         let ring = &self.rows.ring;
@@ -173,6 +180,12 @@ impl Engine {
         self.rows.ring.waiting.drain(..works.len());
         self.begin_group(first, blocks, works);
         true
+    }
+
+    /// A power cut would bring back an older place of the ring, or of a part of it.
+    fn is_place_unsaid(&self) -> bool {
+        let is_unstable = |lsn| lsn >= self.journal.stable();
+        self.rows.ring.moved.is_some_and(is_unstable) && !self.slips(Slip::JournalPlaceUnsaid)
     }
 
     fn ask_for_flush(&mut self) -> bool {
@@ -244,7 +257,8 @@ impl Engine {
             questions.push((i as u64, data));
         }
         let (missed, roster) = (Vec::new(), self.roster);
-        let group = Group { first, blocks, works, entries, payload, pending, missed, roster, epoch: None };
+        let group =
+            Group { first, blocks, works, entries, payload, pending, missed, roster, epoch: None, waits: false };
         self.rows.ring.group = Some(group);
         for (tag, data) in questions {
             self.outputs.push_back(Output::Digest { tag, data });
@@ -271,8 +285,13 @@ impl Engine {
         }
     }
 
-    /// Its place is ours: to all copies.
+    /// Its place is ours: to all copies. While it waited for that, a part of the ring may have moved.
     pub(in crate::engine) fn write_group(&mut self) {
+        let is_unsaid = self.is_place_unsaid();
+        self.rows.ring.group.as_mut().expect("it waited for its lock").waits = is_unsaid;
+        if is_unsaid {
+            return;
+        }
         let epoch = self.space.enter();
         let (pool, run, seq) = (self.pool.uuid, self.commit.epoch(), self.rows.ring.seq);
         let roster = self.roster;
@@ -432,7 +451,12 @@ impl Engine {
 
     /// What waits for the journal hears that nothing will be written.
     pub(super) fn give_up_ring(&mut self) {
-        for id in core::mem::take(&mut self.rows.ring.waiting) {
+        let mut all: Vec<u32> = core::mem::take(&mut self.rows.ring.waiting).into();
+        if let Some(Group { first, blocks, works, .. }) = self.rows.ring.group.take_if(|group| group.waits) {
+            all.splice(0..0, works);
+            self.unlock(SUMS_VOLUME, first * BLOCK, (first + blocks) * BLOCK, TOKEN);
+        }
+        for id in all {
             self.fail_work(id);
         }
     }
