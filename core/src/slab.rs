@@ -45,6 +45,10 @@ impl<T> Slab<T> {
         self.places.iter().flatten()
     }
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.places.iter_mut().flatten()
+    }
+
     pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut T> {
         self.places.get_mut(id as usize)?.as_mut()
     }

@@ -30,6 +30,7 @@ mod commit;
 mod control;
 mod data;
 mod intent;
+mod lapsed;
 mod members;
 mod mend;
 mod meter;
@@ -659,6 +660,13 @@ impl Engine {
     /// One I/O of a completed command goes back to whoever waits for it.
     fn retire(&mut self, io: Io, result: Result<(), IoError>, intact: bool) {
         match io.owner {
+        let result = match result {
+            Ok(()) if io.lapsed && !intact => match self.lacks_what_is_read(&io) {
+                true => Err(IoError::Gone),
+                false => return self.issue(Io { lapsed: false, alone: false, next: None, admitted: self.now, ..io }),
+            },
+            result => result,
+        };
             Owner::Read(id) | Owner::Edge(id) if io.op == DeviceOp::Read => match result {
                 Ok(()) => {
                     if io.set.is_second_try() {

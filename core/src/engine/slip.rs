@@ -47,6 +47,10 @@ pub enum Slip {
     StaleTrusted,
     /// What a member loses with its cache is not noted.
     LossNotNoted,
+    /// A read that was under way when its member lost its cache is believed.
+    LapsedReadTrusted,
+    /// The log is taken for whole after the only member that has it lost its cache.
+    LossNotDoubted,
     /// A change of a row goes in place without the journal.
     RowNotJournaled,
     /// A group of the stripe journal is written over before a flush covers what it is about.

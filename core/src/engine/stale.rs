@@ -260,6 +260,7 @@ impl Engine {
     pub(super) fn lose_unflushed(&mut self, device: DeviceId, error: IoError) -> bool {
         // With that may be gone what it got of changes that are under way: for these it is as if it had been away.
         self.renew_roster(device);
+        self.lapse_reads(device);
         // Where only it has the log, a note of it may be lost with the rest: whoever asks for a flush hears of it.
         let can_be_noted = self.spares_system(device);
         if can_be_noted && self.slips(Slip::LossNotNoted) {

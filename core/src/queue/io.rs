@@ -128,6 +128,8 @@ pub(crate) struct Io {
     pub(crate) summed: bool,
     /// It failed in company: it goes again by itself, and that error counts. Statistics know it from its first way.
     pub(crate) alone: bool,
+    /// It was under way when its member lost its cache: what it brings may be from before or after.
+    pub(crate) lapsed: bool,
     /// When it joined the queue. Of a command the first I/O's counts: the published policies measure requests after
     /// merging, from their creation, so that waiting here is part of it.
     pub(crate) admitted: Instant,
@@ -158,6 +160,7 @@ impl Io {
             no_merge: false,
             summed: false,
             alone: false,
+            lapsed: false,
             admitted: now,
             batch: 0,
             dispatched: now,

@@ -232,6 +232,12 @@ impl Engine {
         self.count_move_down(id);
     }
 
+    /// Volume and unit that a move is about.
+    pub(in crate::engine) fn unit_of_move(&self, id: u32) -> (VolumeId, u64) {
+        let Move { volume, at, .. } = self.moving.moves[id];
+        (volume, at)
+    }
+
     pub(in crate::engine) fn count_move_down(&mut self, id: u32) {
         let m = &mut self.moving.moves[id];
         m.pending -= 1;

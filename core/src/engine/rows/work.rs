@@ -347,6 +347,11 @@ impl Engine {
         self.issue(Io { buf, set, kind: ChunkType::Data, no_merge, class, charged: class, ..io });
     }
 
+    /// The row that a work is about.
+    pub(in crate::engine) fn row_of_work(&self, id: u32) -> RowId {
+        self.rows.works[id].row
+    }
+
     /// A command about a strip is over.
     pub(in crate::engine) fn strip_done(&mut self, id: u32, io: &Io, result: Result<(), IoError>) {
         let member = &mut self.rows.works[id].members[usize::from(io.set.first)];

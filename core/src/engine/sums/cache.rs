@@ -302,6 +302,12 @@ impl Engine {
         places[index as usize] = slot + 1;
     }
 
+    /// First byte of a page that is in memory, in the volume of pages.
+    pub(in crate::engine) fn place_of_page(&self, slot: u32) -> u64 {
+        let page = &self.sums.pages[slot];
+        home(page.chunk, page.index)
+    }
+
     /// One copy of a page came back, from a read or from a write.
     pub(in crate::engine) fn sum_page_done(&mut self, slot: u32, io: &Io, result: Result<(), IoError>) {
         match io.op {
