@@ -103,6 +103,8 @@ struct Reader {
     start: u64,
     /// By sector: what it may see.
     allowed: Vec<Vec<u64>>,
+    /// Sectors that may have been anything since it was submitted, although they were written meanwhile.
+    open: BTreeSet<u64>,
 }
 
 /// What a crash takes with it.
@@ -282,7 +284,9 @@ impl Oracle {
             }
         };
         let allowed = (start..end).map(allowed).collect();
-        self.readers.push(Reader { tag, seq: self.seq, volume, start, allowed });
+        let cells = v.into_iter().flat_map(|v| v.cells.range(start..end));
+        let open = cells.filter(|(_, cell)| cell.may_be_anything).map(|(&sector, _)| sector).collect();
+        self.readers.push(Reader { tag, seq: self.seq, volume, start, allowed, open });
     }
 
     /// It is answered with these values, or failed.
@@ -295,7 +299,7 @@ impl Oracle {
         for (i, (&value, allowed)) in values.iter().zip(&reader.allowed).enumerate() {
             let sector = reader.start + i as u64;
             let now = v.cells.get(&sector).is_some_and(|c| c.may_be(value));
-            if !allowed.contains(&value) && !now {
+            if !allowed.contains(&value) && !now && !reader.open.contains(&sector) {
                 let (volume, versions) = (reader.volume, v.cells.get(&sector).map(|c| &c.versions));
                 return Err(format!(
                     "volume {volume} sector {sector} reads {value:#x}, not one of {allowed:x?}; versions {versions:x?}"
@@ -342,11 +346,14 @@ impl Oracle {
 
     /// A member that goes on lost what no flush covered, and no other one stands in for it.
     pub fn cache_lost(&mut self) {
-        for v in self.volumes.values_mut().chain(self.going.values_mut()) {
-            let is_open = |cell: &Cell| cell.versions.len() > 1 || !cell.on_the_way.is_empty();
+        for (&volume, v) in self.volumes.iter_mut().chain(&mut self.going) {
+            // What a crash cut short is one version, and no flush covered it.
+            let is_cut = |cell: &Cell| cell.last().values.len() > 1;
+            let is_open = |cell: &Cell| cell.versions.len() > 1 || is_cut(cell) || !cell.on_the_way.is_empty();
             // A block goes to its first place as a whole.
             let lost: BTreeSet<u64> = v.cells.iter().filter(|(_, c)| is_open(c)).map(|(s, _)| s / SECTORS).collect();
             for sector in lost.into_iter().flat_map(|block| block * SECTORS..(block + 1) * SECTORS) {
+                self.readers.iter_mut().filter(|r| r.volume == volume).for_each(|r| _ = r.open.insert(sector));
                 let cell = v.cells.entry(sector).or_default();
                 cell.may_be_anything = true;
                 cell.lost = cell.on_the_way.iter().map(|&(op, _)| op).collect();

@@ -109,11 +109,11 @@ struct Trouble {
     missed: Vec<(DeviceId, CopySet, IoError)>,
     /// Parts of a read that no copy could give whole; see [`Engine::read_elsewhere`].
     doubtful: Vec<(Owner, CopySet, BufRange)>,
-}
     /// Parts of a read that mends will answer.
     mends: u32,
     /// It waits for nothing else, and has left its epoch.
     rests: bool,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -393,6 +393,7 @@ impl Engine {
                         let until = self
                             .commit_deadline()
                             .into_iter()
+                            .chain(self.checkpoint_deadline())
                             .chain(self.clean_deadline())
                             .chain(self.catch_up_deadline())
                             .chain(self.moving_wake())
@@ -659,7 +660,6 @@ impl Engine {
 
     /// One I/O of a completed command goes back to whoever waits for it.
     fn retire(&mut self, io: Io, result: Result<(), IoError>, intact: bool) {
-        match io.owner {
         let result = match result {
             Ok(()) if io.lapsed && !intact => match self.lacks_what_is_read(&io) {
                 true => Err(IoError::Gone),
@@ -667,6 +667,7 @@ impl Engine {
             },
             result => result,
         };
+        match io.owner {
             Owner::Read(id) | Owner::Edge(id) if io.op == DeviceOp::Read => match result {
                 Ok(()) => {
                     if io.set.is_second_try() {
@@ -706,6 +707,8 @@ impl Engine {
         active.pending -= 1;
         if active.pending == 0 && !self.read_doubtful(id) {
             self.phase_done(id);
+        } else if self.requests[id].trouble.is_some() {
+            self.rest_on_mends(id);
         }
     }
 
@@ -715,8 +718,6 @@ impl Engine {
         }
         let len = self.command(id).map(|io| io.len).sum();
         self.outputs.push_back(Output::Event(Event::DeviceError { device, op, offset, len, error }));
-        } else if self.requests[id].trouble.is_some() {
-            self.rest_on_mends(id);
         let Some(member) = self.pool.device_mut(device) else { return };
         match op {
             DeviceOp::Read => member.counters.read_errors += 1,

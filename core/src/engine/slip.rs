@@ -59,12 +59,12 @@ pub enum Slip {
     LastGroupOverwritten,
     /// Groups of the stripe journal are not forced.
     JournalNotForced,
+    /// A group of the stripe journal is written where no stable record says that it is.
+    JournalPlaceUnsaid,
     /// What an opening finds on one copy of the stripe journal goes in place while the others lack it.
     JournalNotCompleted,
     /// Requests do not wait for the first checkpoint of an opening that knows something not all members know.
     RequestsNotParked,
-    /// A group of the stripe journal is written where no stable record says that it is.
-    JournalPlaceUnsaid,
     /// A forced write of a row without parity members is taken for forced.
     RowTakenForForced,
     /// The first checkpoint of an opening goes over pages before its superblocks say that the opening counts.

@@ -300,11 +300,12 @@ impl Engine {
         let (stable, appended) = (self.journal.stable(), self.journal.appended());
         alloc::format!(
             "epoch {epoch}, present {present:?}, {} retired from {front:?}, {} starved, closing {closing:?}, stable \
-             {stable} of {appended}, {} commands under way, {} ranges held; {}; reserve counted {} times",
+             {stable} of {appended}, {} commands under way, {} ranges held; {}; {}; reserve counted {} times",
             retired.len(),
             starved.len(),
             self.ios.len(),
             self.locks.held_count(),
+            self.commit.state(),
             self.rows_state(),
             self.commit.reserve_counts,
         )

@@ -26,7 +26,7 @@ mod case;
 mod expect;
 mod phase;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -356,14 +356,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// More of them are struck than the pool's own records survive, and what one had of these may be gone with its cache: then the pool
-    /// says so and does not open.
-    fn may_lose_records(&self) -> bool {
-        let struck: BTreeSet<u32> = self.case.hits.iter().map(|hit| hit.device).collect();
-        self.case.hits.iter().any(|hit| hit.kind == Kind::CacheLost)
-            && struck.len() > metadata(self.case.layout).facts().tolerated_failures
-    }
-
     /// Beyond what the profile tolerates: the machine starts anew, all members are there, and what was flushed is, too, as
     /// far as a copy is left.
     fn restart(&mut self) -> Result<(), String> {
@@ -373,9 +365,7 @@ impl<'a> Run<'a> {
             self.world.oracle.crash(Loses::Cache);
         }
         self.world.mend();
-        if let Err(why) = self.world.open() {
-            return if self.may_lose_records() { Ok(()) } else { Err(Checker::Tolerance.says(why)) };
-        }
+        self.world.open().map_err(|why| Checker::Tolerance.says(why))?;
         for (at, fate) in self.expected.blocks.clone() {
             // Who was missing is back with what it had.
             let result = self.read(at)?;

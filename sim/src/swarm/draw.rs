@@ -118,7 +118,7 @@ pub fn scenario(seed: u64) -> Scenario {
         lives.iter_mut().for_each(|life| drawing.silently(&mut dice, life));
     }
     let mut dice = Rng::new(seed ^ 0xcac4_e105);
-    if tolerated > 0 && dice.percent(25) {
+    if dice.percent(25) {
         lives.iter_mut().for_each(|life| drawing.forgets(&mut dice, life));
     }
     let (data, metadata) = (data.name().into(), metadata.name().into());

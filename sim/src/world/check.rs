@@ -112,11 +112,21 @@ impl World {
         carried
     }
 
-    /// Heads of the stripe journal are records too, and so is what an opening writes again in rows.
+    /// Heads of the stripe journal are records too, and so is what an opening writes again in rows. A command may go on in the chunk
+    /// that is next on the device.
     fn is_of_rows(&self, device: DeviceId, offset: u64, len: u64, kind: Option<ChunkType>) -> bool {
+        let pool = self.engine().pool();
+        let Some(member) = pool.device(device).filter(|_| pool.chunks().any(|chunk| chunk.rows() > 0)) else {
+            return false;
+        };
         let is_right = |chunk: &Chunk| kind.is_none_or(|kind| chunk.kind == kind);
-        self.engine().pool().chunks().any(|chunk| chunk.rows() > 0)
-            && self.chunk_at(device, offset, len).is_some_and(is_right)
+        let first = member.used.range(..=offset).next_back();
+        let next = member.used.range(offset + 1..offset + len);
+        let end = first.into_iter().chain(next).try_fold(offset, |at, (&start, used)| {
+            let continues = start <= at && pool.chunk(used.chunk).is_some_and(is_right);
+            continues.then_some(start + used.len)
+        });
+        end.is_some_and(|end| offset + len <= end)
     }
 
     /// The chunk that has this part of a device.

@@ -16,7 +16,7 @@ impl World {
         let under_way: Vec<_> = self.running.values().map(|r| r.dispatch).collect();
         hold!(Drain, under_way.is_empty(), "{under_way:?} never ended");
         hold!(Drain, self.heap.is_empty() && self.wake.is_none(), "not quiet: {:?}", self.wake);
-        hold!(Drain, self.asked.is_empty(), "no answer to {:?}", self.asked);
+        hold!(Drain, self.asked.is_empty(), "{}", self.unanswered());
         let is_left = !self.scratch.is_empty() || !self.buffers.is_empty();
         let (scratch, state) = (self.scratch.len(), self.engine().space_state());
         hold!(Drain, !is_left, "memory is left over: {scratch} scratch buffers of {}; {state}", self.buffers.len());
@@ -52,6 +52,14 @@ impl World {
             let counted = volume.mapped_units.iter().sum::<u64>();
             hold!(Drain, entries == counted, "volume {} counts {counted} units and has {entries}", volume.id);
         }
+    }
+
+    /// Requests without an answer, and what the engine says that it waits for.
+    pub(super) fn unanswered(&self) -> String {
+        const TOLD: usize = 3;
+        let told: Vec<_> = self.asked.values().take(TOLD).map(|asked| &asked.request).collect();
+        let state = self.engine.as_ref().map_or_else(String::new, |engine| engine.space_state());
+        format!("no answer to {} requests, among them {told:?}; {state}", self.asked.len())
     }
 
     /// Reads everything that was ever touched, and some that was not.
@@ -93,7 +101,7 @@ impl World {
     fn answer_while(&mut self, goes_on: impl Fn(&World) -> bool) -> bool {
         self.run_until(|w| w.asked.is_empty() || !goes_on(w));
         let stays = goes_on(self);
-        hold!(Drain, self.asked.is_empty() || !stays, "quiet, but no answer to {:?}", self.asked);
+        hold!(Drain, self.asked.is_empty() || !stays, "quiet, but {}", self.unanswered());
         stays
     }
 }

@@ -81,6 +81,6 @@ impl World {
     /// Until all requests are answered.
     pub fn run_until_answered(&mut self) {
         self.run_until(|w| w.asked.is_empty());
-        hold!(Drain, self.asked.is_empty(), "quiet, but no answer to {:?}", self.asked);
+        hold!(Drain, self.asked.is_empty(), "quiet, but {}", self.unanswered());
     }
 }

@@ -14,6 +14,7 @@ mod integrity;
 mod intent;
 mod lab;
 mod live;
+mod lost_caches;
 mod matrix;
 mod members;
 mod mend;
@@ -52,20 +53,29 @@ fn swarm_of_odd_seeds() {
 fn swarm_of_seeds_that_found_something() {
     // 129, 1279: a member failed while the ring of the log moved: the checkpoint waited for the log, and the log for the checkpoint.
     // 457: a row became live by a write that began before its column went to another member.
+    // 675: a group of the stripe journal went where its place had just moved, and a power cut brought the old place back.
     // 806: an opening wrote an older group of the stripe journal over a newer one.
     // 821: a payload at a place that was nobody's.
+    // 824: a read waited for a mend, the mend for a write that waited for room, and the room for the read.
     // 991: a scrub compared the blocks of a ring that was to be the next one.
     // 1233: the stripe journal found no room, gave back what it had taken of it, waited for that, and began again.
     // 2518: rows of a member that had been given up counted as soon as it was put to use again.
+    // 2693, 3586: a read that was under way when its member lost its cache brought what was there before a write that was answered.
     // 3237: the journal was lost in the middle of a group, reads gave what was there before it, and the next opening wrote the group.
     // 3560: what a read saw hung on a note that a member lost something, and the power went before that note was durable.
     // 3783: a scrub read strips of members that had missed something of the row.
     // 4371: a write that had waited for room failed because the member it found room on came later than the write.
+    // 5434: a strip stayed as a crash and a flipped bit had left it, and parity made another one of it when its member was away.
+    // 6494: the only copy of the log was lost with a cache, and later records relied on it.
     // 7198: a group of the stripe journal was cut that stood where the one before had stood: an older one counted as the last.
     // 8015: a scrub's read waited while a system chunk went from one member to another.
     // 8589: a member was removed while a flush was still on its way there.
     // 43282: a member with the only copy of some metadata went, and of data beside it nobody noted that it missed it.
-    for seed in [129, 457, 806, 821, 991, 1233, 1279, 2518, 3237, 3560, 3783, 4371, 7198, 8015, 8589, 43282] {
+    let found = [
+        129, 457, 675, 806, 821, 824, 991, 1233, 1279, 2518, 2693, 3237, 3560, 3586, 3783, 4371, 5434, 6494, 7198,
+        8015, 8589, 43282,
+    ];
+    for seed in found {
         swarm::run(seed).unwrap_or_else(|failure| panic!("seed {seed}: {}", failure.why));
     }
 }

@@ -21,7 +21,7 @@ use crate::queue::Owner;
 use crate::queue::limits::Dirty;
 use crate::request::IoError;
 use crate::scrub::State;
-use crate::units::DeviceId;
+use crate::units::{DeviceId, Instant};
 
 /// Leaves that may change before a checkpoint is due: bounds the work of one.
 const DIRTY_LEAVES_MAX: u64 = 4096;
@@ -44,8 +44,12 @@ pub(super) struct Checkpoint {
     pub(super) leaves: Option<Departing>,
     pub(super) claim: Option<Claim>,
     pub(super) step: Step,
-    /// Pages that are still to be written.
-    writes: Vec<(Page, Vec<u8>)>,
+    /// Its pages, until a flush covers them.
+    writes: Vec<(Page, Arc<[u8]>)>,
+    /// When all of them are written once more, because they may be gone with the cache of the only member that had them.
+    pub(super) again: Option<Instant>,
+    /// How often they were.
+    tries: u32,
     /// Number of its flush.
     flush: u64,
     /// It has asked for a flush of the log.
@@ -63,6 +67,10 @@ pub(super) enum Step {
     Flush,
     Superblocks,
 }
+
+/// How often the pages of a checkpoint are written again, each time a pause later than the last.
+const AGAIN_MAX: u32 = 4;
+const PAUSE_NS: u64 = 1_000_000_000;
 
 /// Members that are there, but for one that parts from the pool.
 fn has_superblock(device: &Device) -> bool {
@@ -110,6 +118,7 @@ impl Engine {
             let due = self.is_log_full()
                 || self.commit.dirty_leaves > DIRTY_LEAVES_MAX
                 || self.commit.starved
+                || self.commit.doubt.is_some()
                 || self.commit.leaves.is_some()
                 || !self.commit.checkpoint_waiters.is_empty()
                 // Not beside the scrub that found it, which would have to look again at every page that moves.
@@ -128,6 +137,11 @@ impl Engine {
         }
         match checkpoint.step {
             _ if checkpoint.failed || self.commit.dead => self.abandon_checkpoint(),
+            Step::Pages | Step::Flush if checkpoint.again.is_some() => {
+                if checkpoint.again.is_some_and(|at| at <= self.now) {
+                    self.write_image();
+                }
+            }
             Step::Claim(0) if checkpoint.copies.written == 0 => self.write_image(),
             Step::Claim(round) => self.claim(round + 1),
             Step::Pages => {
@@ -199,7 +213,9 @@ impl Engine {
             leaves: self.commit.leaves.take(),
             claim: self.commit.claim.take().filter(|_| !self.slips(Slip::OpeningNotClaimed)),
             step: Step::Pages,
-            writes,
+            writes: writes.into_iter().map(|(page, bytes)| (page, bytes.into())).collect(),
+            again: None,
+            tries: 0,
             flush: 0,
             waits_for_log: false,
             copies: Copies::default(),
@@ -213,9 +229,8 @@ impl Engine {
 
     pub(super) fn write_image(&mut self) {
         let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
-        (checkpoint.step, checkpoint.copies) = (Step::Pages, Copies::default());
-        for (page, bytes) in core::mem::take(&mut checkpoint.writes) {
-            let bytes: Arc<[u8]> = bytes.into();
+        (checkpoint.step, checkpoint.copies, checkpoint.again) = (Step::Pages, Copies::default(), None);
+        for (page, bytes) in checkpoint.writes.clone() {
             let (chunk, offset) = pages::locate(page);
             let columns = self.pool.chunk(chunk).expect("pages are in system chunks").columns.iter();
             let here: Vec<_> = columns.filter(|c| self.pool.is_online(c.device)).copied().collect();
@@ -227,6 +242,27 @@ impl Engine {
                 self.issue_record(Owner::Page, column.device, column.offset + offset, bytes.clone(), false);
             }
         }
+    }
+
+    /// The only member that has all of the pool's own records lost what it got since the last flush. What is in memory is written
+    /// anew: pages where they are, and the log by a checkpoint that does not need it. A member that goes on losing it is no place
+    /// for a promise.
+    pub(super) fn doubt_records(&mut self) {
+        if self.slips(Slip::LossNotDoubted) {
+            return;
+        }
+        self.commit.doubt = Some(self.journal.next_seq());
+        let Some(checkpoint) = &mut self.commit.checkpoint else { return };
+        if matches!(checkpoint.step, Step::Pages | Step::Flush) && checkpoint.again.is_none() {
+            checkpoint.again = Some(self.now + PAUSE_NS * u64::from(checkpoint.tries));
+            checkpoint.tries += 1;
+            checkpoint.failed |= checkpoint.tries > AGAIN_MAX;
+        }
+    }
+
+    /// When pages are written again.
+    pub(in crate::engine) fn checkpoint_deadline(&self) -> Option<Instant> {
+        self.commit.checkpoint.as_ref().filter(|c| c.copies.pending == 0)?.again
     }
 
     /// Writes another image on top of the one that nothing refers to.
@@ -251,10 +287,10 @@ impl Engine {
         self.retake_image();
     }
 
-    /// The superblocks wait for a round that makes the note stable. A ring without room for it, and one that is not written
-    /// yet or moves with this very checkpoint, leave it to the image.
+    /// The superblocks wait for a round that makes the note stable. A ring without room for it, one that is in doubt, and one that
+    /// is not written yet or moves with this very checkpoint, leave it to the image.
     fn wait_for_failure(&mut self) {
-        let is_unwritable = self.commit.opening || self.commit.is_ring_moving();
+        let is_unwritable = self.commit.opening || self.commit.is_ring_moving() || self.commit.doubt.is_some();
         let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
         if is_unwritable || self.journal.blocks_used() == self.journal.blocks() {
             self.retake_image();
@@ -283,6 +319,7 @@ impl Engine {
     fn write_superblocks(&mut self) {
         let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
         checkpoint.step = Step::Superblocks;
+        checkpoint.writes.clear();
         let raised = u64::from(!self.slips(Slip::GenerationNotRaised));
         let checkpoint = self.commit.checkpoint.as_ref().expect("under way");
         let sb = &mut self.commit.superblock;
@@ -343,6 +380,7 @@ impl Engine {
         self.counters.checkpoints += 1;
         self.caught_up_is_said();
         (self.commit.starved, self.commit.stuck) = (false, false);
+        self.commit.doubt = self.commit.doubt.filter(|&seq| checkpoint.log_seq < seq);
         self.space.room = true;
         self.intent.has_room = true;
         self.journal.checkpointed(checkpoint.first_lsn, checkpoint.log_seq);
@@ -364,8 +402,9 @@ impl Engine {
     /// room the pool goes on, and what is given up may make the next image smaller.
     fn no_page_room(&mut self) {
         (self.commit.starved, self.commit.stuck) = (false, true);
-        // Without its first checkpoint a pool can log nothing, and without room in the log neither.
-        self.commit.dead |= self.commit.opening || self.journal.blocks_used() == self.journal.blocks();
+        // Without its first checkpoint a pool can log nothing, without room in the log neither, and in doubt nothing that holds.
+        self.commit.dead |= self.commit.opening || self.commit.doubt.is_some();
+        self.commit.dead |= self.journal.blocks_used() == self.journal.blocks();
         if self.commit.dead {
             self.release_parked();
         }

@@ -85,6 +85,9 @@ pub(super) struct Commit {
     renews: u8,
     /// Volumes of which something was lost with the cache of a member, and whose next flush hears of it.
     pub(super) owed: BTreeSet<VolumeId>,
+    /// Blocks of the log before this one may be gone with the cache of the only member that had them: nothing is claimed until a
+    /// checkpoint counts that needs none of them.
+    doubt: Option<u64>,
     /// Writes that no round covers yet.
     pub(super) unflushed: bool,
     /// Members that something was written to which no flush covers, and some that a flush covered since.
@@ -145,6 +148,7 @@ impl Commit {
             checkpoint_waiters: Vec::new(),
             renews: 0,
             owed: BTreeSet::new(),
+            doubt: None,
             unflushed: false,
             dirty: BTreeSet::new(),
             unstable_since: None,
@@ -262,6 +266,17 @@ impl Commit {
     /// Pages are being written at this moment.
     pub(super) fn is_writing_pages(&self) -> bool {
         self.checkpoint.is_some()
+    }
+
+    /// For whoever looks for what does not go on.
+    pub(super) fn state(&self) -> alloc::string::String {
+        let Commit { round, round_waiters, next_waiters, stable_waiters, doubt, dead, failure_lsn, .. } = self;
+        let waiters = (round_waiters.len(), next_waiters.len(), stable_waiters.len());
+        let checkpoint = self.checkpoint.as_ref().map(|c| (c.step, c.copies.pending, c.again));
+        alloc::format!(
+            "flush {round:?} with waiters {waiters:?}, checkpoint {checkpoint:?}, log in doubt {doubt:?}, failure at {failure_lsn}, \
+             dead {dead}"
+        )
     }
 
     /// Pages that are free once what is under way is durable.

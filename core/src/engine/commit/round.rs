@@ -30,7 +30,7 @@ impl Engine {
 
     /// When writes and records that nobody asked to flush are flushed all the same.
     pub(in crate::engine) fn commit_deadline(&self) -> Option<Instant> {
-        if self.commit.round != Round::Idle || self.commit.opening {
+        if self.commit.round != Round::Idle || self.commit.opening || self.commit.doubt.is_some() {
             // It is being done, or will be as soon as that is possible.
             return None;
         }
@@ -42,6 +42,10 @@ impl Engine {
         loop {
             match self.commit.round {
                 _ if self.commit.dead || self.commit.opening => return,
+                // What it would cover may be gone from the log.
+                Round::Idle | Round::Devices(_, 0) if self.commit.doubt.is_some() && !self.commit.round_failed => {
+                    return;
+                }
                 Round::Idle => {
                     let overdue = self.commit_deadline().is_some_and(|at| self.now >= at);
                     let wanted = !self.commit.next_waiters.is_empty()
@@ -95,7 +99,7 @@ impl Engine {
     /// A flush failed where no other copy stands in: nothing is claimed, and everyone who asked hears of it. What
     /// nobody asked for is tried again after an interval.
     fn round_failed(&mut self) {
-        self.commit.round = Round::Idle;
+        (self.commit.round, self.commit.round_failed) = (Round::Idle, false);
         self.commit.unflushed = true;
         self.commit.unstable_since = Some(self.now);
         let mut all = core::mem::take(&mut self.commit.round_waiters);
@@ -165,10 +169,11 @@ impl Engine {
             (Some(device), Ok(())) => device.flushed = device.flushed.max(covered),
             // It may have lost anything since the last flush: what others hold as well is caught up.
             (_, Err(error)) if error != IoError::Gone => {
+                let has_copy = self.spares_system(io.device);
                 lost = !self.lose_unflushed(io.device, error);
-                if !lost {
-                    self.lacks_records(io.device, error);
-                    self.ask_for_records();
+                match has_copy {
+                    true => self.copy_of_records_lost(io.device, error, !lost),
+                    false => self.doubt_records(),
                 }
             }
             // It went, and what it had is noted, unless something is nowhere else.
@@ -182,8 +187,22 @@ impl Engine {
                 round => unreachable!("a flush came back in {round:?}"),
             }
         } else if let Some(checkpoint) = &mut self.commit.checkpoint {
-            checkpoint.failed |= lost;
+            checkpoint.failed |= lost && result == Err(IoError::Gone);
             checkpoint.copies.pending -= 1;
+            // What is being flushed for others may have gone with it.
+            self.commit.round_failed |= lost && matches!(self.commit.round, Round::Devices(_, 1..));
+        }
+    }
+
+    /// A member lost what it got of the pool's own records, and others have it: it gets all of them again, at once where it lost
+    /// nothing that is nowhere else.
+    fn copy_of_records_lost(&mut self, device: DeviceId, error: IoError, at_once: bool) {
+        let has_records = self.pool.chunks_on(device).any(|chunk| chunk.kind == ChunkType::System);
+        if has_records || at_once {
+            self.lacks_records(device, error);
+        }
+        if at_once {
+            self.ask_for_records();
         }
     }
 

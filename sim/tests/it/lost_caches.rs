@@ -1,0 +1,157 @@
+//! Flushes that fail and take the write cache along: of members that nobody stands in for, of those that have the only copy of the
+//! pool's own records, and beside reads that are under way.
+
+use braid_core::control::{Command, VolumeClass};
+use braid_core::request::Op;
+use braid_core::units::{KIB, MIB, VolumeId};
+use braid_core::{DeviceState, Profile, Slip};
+use braid_sim::fault::{Fault, Trouble};
+use braid_sim::{Crash, World};
+
+use crate::common::{all_is_well, device_state, reopen, shape};
+
+const WRITE: Op = Op::Write { fua: false };
+
+fn lose_caches(world: &mut World, device: u32, left: u64) {
+    world.faults.0.push(Fault { device, trouble: Trouble::CacheLost { percent: 100, left } });
+}
+
+fn pool(profile: Profile, metadata: Profile, devices: usize, slip: Option<Slip>) -> (World, VolumeId) {
+    let set = [("commit_interval", "60s"), ("checksum", "none")];
+    let mut world = World::with_pool(1, &vec![shape(128); devices], profile, metadata, &set);
+    let v = world.volume("v", 64 * MIB, VolumeClass::Data);
+    world.slip = slip;
+    reopen(&mut world);
+    (world, v)
+}
+
+/// So many flushes fail in a row, of a device that has all there is. What is flushed after that is there after a power cut.
+fn write_on_after_losses(count: u64, in_checkpoint: bool, slip: Option<Slip>) -> Result<(), String> {
+    let (mut world, v) = pool(Profile::Single, Profile::Single, 1, slip);
+    world.may_lose_caches = true;
+    world.run(v, WRITE, 0, MIB).map_err(|e| format!("{e:?}"))?;
+    world.run(v, Op::Flush, 0, 0).map_err(|e| format!("{e:?}"))?;
+    // First writes, so that the log has something of each.
+    world.run(v, WRITE, MIB, 4 * MIB).map_err(|e| format!("{e:?}"))?;
+    lose_caches(&mut world, 1, count);
+    if in_checkpoint {
+        let _ = world.control(Command::Checkpoint);
+    }
+    let failed = (0..count).take_while(|_| world.run(v, Op::Flush, 0, 0).is_err()).count();
+    world.may_lose_caches = false;
+    world.run(v, WRITE, 8 * MIB, MIB).map_err(|e| format!("after {failed} errors: {e:?}"))?;
+    world.run(v, Op::Flush, 0, 0).map_err(|e| format!("after {failed} errors: {e:?}"))?;
+    world.faults.0.clear();
+    world.crash(Crash::Power);
+    world.open()?;
+    world.run(v, Op::Read, 8 * MIB, MIB).map_err(|e| format!("{e:?}"))?;
+    world.verify();
+    world.run_until_quiet();
+    world.check_quiet(true);
+    world.wrong.first().map_or(Ok(()), |wrong| Err(wrong.clone()))
+}
+
+#[test]
+fn records_that_only_one_device_had_are_written_anew_when_it_lost_its_cache() {
+    for count in 1..=3 {
+        for in_checkpoint in [false, true] {
+            assert_eq!(write_on_after_losses(count, in_checkpoint, None), Ok(()), "{count}, {in_checkpoint}");
+        }
+    }
+    let caught = write_on_after_losses(1, false, Some(Slip::LossNotDoubted));
+    println!("{caught:?}");
+    assert!(caught.is_err(), "it goes unnoticed");
+}
+
+/// A device that loses its cache again and again is no place for a promise: flushes and writes fail, what is there is read.
+#[test]
+fn a_pool_whose_only_device_loses_every_cache_stops_promising() {
+    let (mut world, v) = pool(Profile::Single, Profile::Single, 1, None);
+    world.may_lose_caches = true;
+    world.run(v, WRITE, 0, MIB).unwrap();
+    world.run(v, Op::Flush, 0, 0).unwrap();
+    world.run_until_quiet();
+    world.run(v, WRITE, MIB, MIB).unwrap();
+    lose_caches(&mut world, 1, u64::MAX);
+    let since = world.now();
+    for _ in 0..3 {
+        assert!(world.run(v, Op::Flush, 0, 0).is_err());
+    }
+    world.run_until_quiet();
+    assert!(world.now() - since < 60_000_000_000, "it goes on trying for {} ns", world.now() - since);
+    assert!(world.run(v, WRITE, 32 * MIB, MIB).is_err(), "a first write is a promise");
+    assert!(
+        world.run(v, WRITE, 0, 64 * KIB).is_err(),
+        "what the map in memory says of the place may be known to nobody else"
+    );
+    world.run(v, Op::Read, 0, 64 * KIB).unwrap();
+    // When the device is well again, so is the pool that is opened anew, with all that was flushed before.
+    world.faults.0.clear();
+    world.may_lose_caches = false;
+    world.crash(Crash::Power);
+    world.open().unwrap();
+    all_is_well(&mut world);
+    world.run(v, WRITE, 32 * MIB, MIB).unwrap();
+    world.run(v, Op::Flush, 0, 0).unwrap();
+    all_is_well(&mut world);
+}
+
+/// Where others have the records, a loss of data that only this member had costs just that.
+#[test]
+fn records_that_others_have_need_no_member_that_lost_data() {
+    for left in 1..=2 {
+        let (mut world, v) = pool(Profile::Single, Profile::Raid1, 2, None);
+        world.may_lose_caches = true;
+        (0..8).for_each(|i| world.run(v, WRITE, 4 * i * MIB, MIB).unwrap());
+        lose_caches(&mut world, 1, left);
+        let mut errors = 0;
+        while world.run(v, Op::Flush, 0, 0).is_err() {
+            errors += 1;
+        }
+        assert!((1..=left).contains(&errors), "{errors} of {left}");
+        world.may_lose_caches = false;
+        world.run_until_quiet();
+        assert_eq!(device_state(&world, 1), DeviceState::Online, "it has all records again");
+        world.run(v, WRITE, 0, MIB).unwrap();
+        world.run(v, Op::Flush, 0, 0).unwrap();
+        world.faults.0.clear();
+        world.crash(Crash::Power);
+        world.open().unwrap();
+        all_is_well(&mut world);
+    }
+}
+
+/// Beside a flush that fails, a read that begins after so many events of it. None when the flush was over.
+fn read_beside_loss(profile: Profile, steps: u64, slip: Option<Slip>) -> Option<Result<(), String>> {
+    let (mut world, v) = pool(profile, Profile::Raid1c3, 3, slip);
+    world.run(v, WRITE, 0, MIB).unwrap();
+    world.run(v, Op::Flush, 0, 0).unwrap();
+    world.run(v, WRITE, 0, MIB).unwrap();
+    let device = world.places(v, 0)[0].0;
+    lose_caches(&mut world, device.0, 1);
+    world.submit(1, v, Op::Flush, 0, 0, Default::default());
+    for _ in 0..steps {
+        world.drain();
+        if world.outstanding() == 0 {
+            return None;
+        }
+        world.step();
+    }
+    for i in 0..16 {
+        world.submit(2 + i, v, Op::Read, u64::from(i) * 64 * KIB, 64 * KIB, Default::default());
+    }
+    world.run_until_quiet();
+    Some(world.wrong.first().map_or(Ok(()), |wrong| Err(format!("{profile:?} after {steps} steps: {wrong}"))))
+}
+
+#[test]
+fn a_read_beside_a_lost_cache_brings_what_was_answered() {
+    let each = |slip| {
+        let profiles = [Profile::Raid1, Profile::Raid1c3, Profile::Raid5];
+        profiles.into_iter().flat_map(move |p| (0..).map_while(move |steps| read_beside_loss(p, steps, slip)))
+    };
+    let right: Vec<_> = each(None).collect();
+    println!("{} reads", right.len());
+    assert_eq!(right.into_iter().find(Result::is_err), None);
+    assert!(each(Some(Slip::LapsedReadTrusted)).any(|read| read.is_err()), "it goes unnoticed");
+}
