@@ -13,6 +13,7 @@
 //! | time of one read or write | random, one at a time: the mean, less link and payload; else the deepest: the model is run until it gets as much |
 //! | spread and tail | p99 and p99.9 of the same |
 //! | price per command, units or servers | random, at more than one depth: tried until all deeper loads fit best |
+//! | write cache of flash | random writes at depth 1 and deeper, where no number of units makes both: `program_ns` with which the model does as many deep ones |
 //! | average seek | random reads one at a time: the mean, less half a turn |
 //!
 //! What cannot be seen from outside stays as shipped: turns per minute, caches, the bound on passing over, sustained rates.
@@ -38,6 +39,10 @@ const COUNTS: [u64; 14] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256];
 const TRIES: usize = 5;
 /// A model that is further off than this, in percent, says so.
 const OFF_PERCENT: u64 = 25;
+/// How often a run fills a write cache.
+const FILLS: u64 = 8;
+/// Where the model does so much more of the deepest writes than were measured, in percent, there is a write cache.
+const CACHED_PERCENT: u64 = 10;
 /// A stream has commands of at least so many bytes.
 const STREAM_LEN: u64 = 32 << 10;
 
@@ -164,8 +169,10 @@ impl Runs<'_> {
     }
 
     fn by_model(&self, model: &Model, m: &Measured) -> Got {
-        // Enough for a thousand commands; of a disk, for a write cache to fill.
-        let few = (1000 * m.got.mean_ns / u64::from(m.load.depth).max(1)).clamp(SECOND / 50, 30 * SECOND);
+        // Enough for a thousand commands, and for flash with a write cache to fill it so often; of a disk, for a write cache to fill.
+        let commands = 1000.max(FILLS * value(model, "write_cache_kib") / kib(m));
+        let few = (u128::from(commands) * u128::from(m.got.mean_ns) / u128::from(m.load.depth.max(1)))
+            .clamp(u128::from(SECOND / 50), u128::from(30 * SECOND)) as u64;
         let ns = if model.is_rotational() { 30 * SECOND } else { few };
         m.load.run(&mut Timing::new(model, self.size, 1), ns)
     }
@@ -205,6 +212,7 @@ impl Runs<'_> {
                     tried.set(keys.count, count, &why)?;
                 }
                 self.times(&mut tried, keys)?;
+                self.write_cache(&mut tried)?;
                 let error = self.error(&tried);
                 if best.as_ref().is_none_or(|(least, _)| error < *least) {
                     best = Some((error, tried));
@@ -267,6 +275,32 @@ impl Runs<'_> {
                 ns = u64::try_from(next).unwrap_or(SECOND).clamp(1, SECOND);
             }
         }
+        Ok(())
+    }
+
+    /// Single writes that are quick beside deep ones that are slow: where the numbers so far do not do that, what answers is
+    /// a cache, as large as what a flush has to pay for, and the pace of the flash is what the deep ones show.
+    fn write_cache(&self, model: &mut Model) -> Result<(), String> {
+        let (Kind::Flash(flash), Some(_), Some(deep)) = (model.kind(), self.one(WRITE), self.deep(WRITE)) else {
+            return Ok(());
+        };
+        let wanted = deep.got.per_second.max(1);
+        let limit = wanted + wanted * CACHED_PERCENT / 100;
+        if flash.write_cache_kib > 0 || flash.volatile_kib == 0 || self.by_model(model, deep).per_second <= limit {
+            return Ok(());
+        }
+        let mut cached = model.clone();
+        let why = "such a device answers before flash has it; assumed as large as volatile_kib";
+        cached.set("write_cache_kib", flash.volatile_kib, &told(deep, why))?;
+        let pieces = (deep.load.len.div_ceil(1024)).div_ceil(flash.unit_kib).max(1);
+        let mut ns = (flash.units * SECOND / wanted / pieces).clamp(1, SECOND);
+        for _ in 0..TRIES {
+            cached.set("program_ns", ns, &told(deep, "with which the model does as many"))?;
+            let found = u128::from(self.by_model(&cached, deep).per_second);
+            let next = u128::from(ns) * found / u128::from(wanted);
+            ns = u64::try_from(next).unwrap_or(SECOND).clamp(1, SECOND);
+        }
+        *model = cached;
         Ok(())
     }
 
@@ -509,7 +543,30 @@ mod tests {
         }
     }
 
-    /// A cache answers single writes, and the flash behind it does no more of them at once: no numbers of a model say both.
+    /// Single writes that are quick beside deep ones that are slow, as a cache in front of flash makes them.
+    #[test]
+    fn quick_single_writes_beside_slow_deep_ones_have_a_write_cache() {
+        for (one, deep) in [(40_000, 60_000), (30_000, 45_000), (60_000, 62_000)] {
+            let loads = [
+                measured("read", load(DeviceOp::Read, 1, 4096, true), 10_000),
+                measured("reads", load(DeviceOp::Read, 32, 4096, true), 200_000),
+                measured("write", load(WRITE, 1, 4096, true), one),
+                measured("writes", load(WRITE, 32, 4096, true), deep),
+            ];
+            let fitted = fit(&loads, None, "x", SIZE).unwrap();
+            assert!(
+                value(&fitted.model, "write_cache_kib") > 0 && fitted.warnings.is_empty(),
+                "{:#?}",
+                fitted.warnings
+            );
+            for (m, got) in &fitted.check {
+                let off = got.per_second.abs_diff(m.got.per_second) * 100 / m.got.per_second;
+                assert!(off <= 15, "{}: {} of {}", m.name, got.per_second, m.got.per_second);
+            }
+        }
+    }
+
+    /// Nothing that is there for long answers single writes faster than many at a time.
     #[test]
     fn a_model_that_is_far_off_says_so() {
         let (one, deep) = (load(WRITE, 1, 4096, true), load(WRITE, 32, 4096, true));

@@ -128,6 +128,48 @@ fn a_flush_pays_for_what_was_written_up_to_a_bound() {
     near(alone(&mut timing, 5 * SECOND, DeviceOp::Flush, 0, 0), empty, 1);
 }
 
+/// Flash behind a write cache of 4 MiB: 32 units, a program takes 640 us.
+fn with_write_cache() -> Model {
+    let mut model = even("sata-ssd");
+    model.set("write_cache_kib", 4096, "test").unwrap();
+    model.set("program_ns", 640_000, "test").unwrap();
+    model
+}
+
+#[test]
+fn a_write_cache_answers_at_once_and_goes_at_the_pace_of_the_flash_when_full() {
+    let (model, write) = (with_write_cache(), Load { op: WRITE, ..RANDOM });
+    near(run(&model, write, SECOND / 50).per_second, 42_000, 2);
+    // 32 units of 640 us are 50,000 a second, and some have nothing to do at times; 32 without a cache have 94,000.
+    near(run(&model, Load { depth: 32, ..write }, 2 * SECOND).per_second, 50_000, 5);
+    assert!(run(&even("sata-ssd"), Load { depth: 32, ..write }, SECOND).per_second > 85_000);
+    // One write that is larger than the cache.
+    let large = Load { len: 8 * MIB, ..write };
+    assert!(run(&model, large, SECOND).per_second > 0);
+}
+
+#[test]
+fn flushes_and_forced_writes_wait_for_flash_and_other_writes_do_not() {
+    let model = with_write_cache();
+    let mut timing = Timing::new(&model, TB, 1);
+    assert!(alone(&mut timing, 0, WRITE, 0, 4 * KIB) < 30_000);
+    // The program of the write before, and flush_ns.
+    near(alone(&mut timing, 30_000, DeviceOp::Flush, 0, 0), 640_000 + 1_000_000, 3);
+    let forced = alone(&mut timing, 10 * MS, DeviceOp::Write { fua: true }, GIB, 4 * KIB);
+    near(forced, 640_000, 5);
+}
+
+#[test]
+fn a_read_waits_for_one_program_and_not_for_all() {
+    let model = with_write_cache();
+    let mut timing = Timing::new(&model, TB, 1);
+    // The same place again and again: all on one unit.
+    (0..16).for_each(|i| _ = alone(&mut timing, i * 30_000, WRITE, 0, 4 * KIB));
+    let read = alone(&mut timing, 500_000, DeviceOp::Read, 0, 4 * KIB);
+    assert!((90_000..90_000 + 700_000).contains(&read), "{read} ns");
+    assert!(alone(&mut timing, 510_000 + read, DeviceOp::Read, MIB, 4 * KIB) < 110_000, "another unit is free");
+}
+
 #[test]
 fn one_in_so_many_is_slow() {
     let mut model = even("sata-ssd");
