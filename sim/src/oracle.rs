@@ -213,7 +213,8 @@ impl Oracle {
             let (_, value) = cell.on_the_way.remove(at);
             let was_lost = cell.lost.iter().position(|&lost| lost == op).map(|at| cell.lost.swap_remove(at)).is_some();
             if fine {
-                cell.may_be_anything &= was_lost || !cell.lost.is_empty();
+                // What is answered as stable is, whatever was lost beside it.
+                cell.may_be_anything &= !durable && (was_lost || !cell.lost.is_empty());
                 // A power cut may bring back what it puts right.
                 let (right, spoilt): (Vec<_>, Vec<_>) = cell.spoilt.drain(..).partition(|&(after, _)| after < op);
                 cell.spoilt = spoilt;

@@ -113,6 +113,8 @@ struct Trouble {
     mends: u32,
     /// It waits for nothing else, and has left its epoch.
     rests: bool,
+    /// What it wrote may have gone with a cache, and it is to be stable when it is answered.
+    is_unstable: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -768,7 +770,8 @@ impl Engine {
             Waiter::Column(number) => self.column_flushed(number, fine),
             Waiter::Mend(id) => self.end_mend(id),
             Waiter::Request(id) => {
-                if self.is_owed_error(id) || !fine {
+                let is_unstable = self.requests[id].trouble.as_ref().is_some_and(|trouble| trouble.is_unstable);
+                if self.is_owed_error(id) || is_unstable || !fine {
                     self.requests[id].error = Some(RequestError::Io);
                 }
                 self.reply(id);

@@ -47,6 +47,8 @@ pub enum Slip {
     StaleTrusted,
     /// What a member loses with its cache is not noted.
     LossNotNoted,
+    /// A write that is to be stable is answered by the flush after the one that lost it with a cache.
+    UnstableAnswered,
     /// A read that was under way when its member lost its cache is believed.
     LapsedReadTrusted,
     /// The log is taken for whole after the only member that has it lost its cache.

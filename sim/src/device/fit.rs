@@ -300,7 +300,10 @@ impl Runs<'_> {
             let next = u128::from(ns) * found / u128::from(wanted);
             ns = u64::try_from(next).unwrap_or(SECOND).clamp(1, SECOND);
         }
-        *model = cached;
+        let is_better = self.error(&cached) < self.error(model);
+        if is_better {
+            *model = cached;
+        }
         Ok(())
     }
 

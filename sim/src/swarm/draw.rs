@@ -157,8 +157,7 @@ impl Drawing {
         }
     }
 
-    /// Flushes that fail and take the write cache along. (Where nothing stands in for a member, what a client may see after that is
-    /// left to the matrix of faults.)
+    /// Flushes that fail and take the write cache along, too few of them in a row for a pool to give up its only records.
     fn forgets(&mut self, dice: &mut Rng, life: &mut Life) {
         if dice.percent(60) {
             let device = *dice.pick(&self.victims);

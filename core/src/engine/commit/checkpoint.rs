@@ -105,6 +105,11 @@ impl Engine {
         self.journal.blocks_used() > self.journal.blocks() / 2
     }
 
+    /// A checkpoint is due since what the log says may be gone.
+    pub(in crate::engine) fn is_log_in_doubt(&self) -> bool {
+        self.commit.doubt.is_some()
+    }
+
     pub(super) fn drive_checkpoint(&mut self) {
         let Some(checkpoint) = &self.commit.checkpoint else {
             if self.commit.dead || self.is_replaying() {

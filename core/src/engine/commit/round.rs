@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::ChunkType;
 use crate::chunk::{Chunk, Column};
 use crate::device::{Device, DeviceState};
-use crate::engine::{Engine, Slip, Waiter};
+use crate::engine::{Active, Engine, Slip, Waiter};
 use crate::meta::journal::Lsn;
 use crate::queue::{Io, Owner};
 use crate::regions::Region;
@@ -117,7 +117,34 @@ impl Engine {
         let is_shared = lost.iter().any(|&(volume, _)| self.pool.volume(volume).is_none());
         let is_hit = |volume: &VolumeId| is_shared || lost.iter().any(|(of, _)| of == volume);
         let hit: Vec<VolumeId> = self.pool.volumes().map(|v| v.id).filter(is_hit).collect();
+        self.doubt_writes(&hit);
         self.commit.owed.extend(hit);
+    }
+
+    /// Writes that are to be stable when they are answered, by a flush that is still to come, hear of it themselves: that flush covers
+    /// what is left of them.
+    fn doubt_writes(&mut self, hit: &[VolumeId]) {
+        if self.slips(Slip::UnstableAnswered) {
+            return;
+        }
+        let is_unstable = |active: &Active| active.trouble.as_ref().is_some_and(|trouble| trouble.is_unstable);
+        // What a flush has covered already is stable.
+        let is_covered = matches!(self.commit.round, Round::Claim(_));
+        let covered = self.commit.round_waiters.iter().filter_map(|waiter| match waiter {
+            Waiter::Request(id) if is_covered && !is_unstable(&self.requests[*id]) => Some(*id),
+            _ => None,
+        });
+        let covered: Vec<u32> = covered.collect();
+        for active in self.requests.iter_mut() {
+            let Request { op, volume, .. } = active.request;
+            let is_to_be_stable = matches!(op, Op::Write { fua: true } | Op::WriteZeroes { fua: true, .. });
+            if is_to_be_stable && !active.forced && hit.contains(&volume) {
+                active.trouble.get_or_insert_default().is_unstable = true;
+            }
+        }
+        for id in covered {
+            self.requests[id].trouble.iter_mut().for_each(|trouble| trouble.is_unstable = false);
+        }
     }
 
     /// Whether a request that is about to be answered is a flush of a volume that something was lost of.

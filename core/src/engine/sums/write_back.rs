@@ -42,7 +42,7 @@ impl Engine {
                 *self.sums.awaited.insert(self.sums.changes)
             }
         };
-        let may_wait = self.is_closing() || self.is_cleaning_due() && !self.is_log_full();
+        let may_wait = self.is_closing() || self.is_cleaning_due() && !self.is_log_full() && !self.is_log_in_doubt();
         let waits = may_wait && self.sums.failed == 0 && self.sums_at_home() <= until;
         match waits {
             // What was put into a page while that was on its way waits for another turn.
