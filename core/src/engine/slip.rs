@@ -53,6 +53,8 @@ pub enum Slip {
     LapsedReadTrusted,
     /// The log is taken for whole after the only member that has it lost its cache.
     LossNotDoubted,
+    /// What the others of a row make is not tried without one of them.
+    OthersBelieved,
     /// A change of a row goes in place without the journal.
     RowNotJournaled,
     /// A group of the stripe journal is written over before a flush covers what it is about.

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::judge::Groups;
+use super::otherwise::Otherwise;
 use super::readers::Reader;
 use super::{COPIES_MAX, verify};
 use crate::chunk::Column;
@@ -88,6 +89,8 @@ pub(in crate::engine) struct Mend {
     pub(super) unlike: [[u16; COPIES_MAX]; COPIES_MAX],
     /// What the checksums say.
     pub(super) sums: verify::Sums,
+    /// What is made without one of the others.
+    pub(super) otherwise: Otherwise,
     pub(super) readers: Vec<Reader>,
     /// Nobody may see the winners before they are on stable media: a crash on the way could make another one win.
     pub(super) must_flush: bool,
@@ -116,6 +119,7 @@ impl Mend {
             pending: 0,
             stale: 0,
             mask: 0,
+            otherwise: Otherwise::default(),
             bad: [0; COPIES_MAX],
             gone: [0; COPIES_MAX],
             unlike: [[0; COPIES_MAX]; COPIES_MAX],

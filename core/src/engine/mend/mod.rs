@@ -23,12 +23,14 @@
 //! | `case.rs` | the unit, and what is known of it so far |
 //! | `judge.rs` | which copy is right |
 //! | `verify.rs` | what checksums say, and what becomes of them |
+//! | `otherwise.rs` | a block made without one of the others after the other |
 //! | `readers.rs` | reads that wait for it |
 //! | `settle.rs` | what follows for those who count on the unit |
 //! | `wanted.rs` | units that reads found trouble in |
 
 mod case;
 pub(super) mod judge;
+mod otherwise;
 mod readers;
 mod settle;
 mod verify;
@@ -209,6 +211,9 @@ impl Engine {
 
     /// These blocks of it are made, or can't be.
     pub(super) fn mend_reconstructed(&mut self, id: u32, lanes: u16, fine: bool) {
+        if self.made_otherwise(id, lanes, fine) {
+            return;
+        }
         let mend = &mut self.mends[id];
         if !fine {
             mend.gone[MADE] |= lanes;

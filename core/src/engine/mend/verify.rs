@@ -16,13 +16,13 @@ const UNSUMMED: u64 = COPIES_MAX as u64;
 #[derive(Clone, Default)]
 pub(in crate::engine) struct Sums {
     /// The page, which stays in memory until the unit is judged.
-    slot: Option<u32>,
+    pub(super) slot: Option<u32>,
     /// Place of the unit's first sum in it.
-    base: u16,
+    pub(super) base: u16,
     /// Blocks without a sum.
     unsummed: u16,
     /// By copy: blocks that are not what their sums say.
-    wrong: [u16; COPIES_MAX],
+    pub(super) wrong: [u16; COPIES_MAX],
 }
 
 impl Sums {
@@ -109,10 +109,10 @@ impl Engine {
         self.mend_answered(id);
     }
 
-    fn mend_answered(&mut self, id: u32) {
+    pub(super) fn mend_answered(&mut self, id: u32) {
         let mend = &mut self.mends[id];
         mend.pending -= 1;
-        if mend.pending == 0 {
+        if mend.pending == 0 && !self.try_otherwise(id) {
             self.judge_mend(id);
         }
     }

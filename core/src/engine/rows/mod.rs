@@ -185,7 +185,7 @@ impl Engine {
     }
 
     /// Row and data member of a byte of a chunk with rows.
-    fn strip_at(&self, chunk: ChunkId, byte: u64) -> (RowId, u8) {
+    pub(super) fn strip_at(&self, chunk: ChunkId, byte: u64) -> (RowId, u8) {
         let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
         let (row, member) = c.row_of((byte / STRIP) as u32).expect("a chunk with rows");
         ((chunk, row), member as u8)

@@ -24,6 +24,8 @@ pub(in crate::engine) struct Reconstruction {
     /// Where the first of them goes; the others stand behind it as in the strip.
     to: BufRange,
     pub(super) is_urgent: bool,
+    /// A member that nothing is made of.
+    without: Option<u8>,
 }
 
 /// Who wants it.
@@ -43,13 +45,26 @@ const MADE: u8 = 1 << 1;
 impl Engine {
     /// Wants a part of a chunk made from what else is in its rows; within one strip.
     pub(in crate::engine) fn reconstruct(&mut self, who: Who, chunk: ChunkId, byte: u64, lanes: Lanes, to: BufRange) {
+        self.reconstruct_without(None, who, chunk, byte, lanes, to);
+    }
+
+    /// The same without one of the others.
+    pub(in crate::engine) fn reconstruct_without(
+        &mut self,
+        without: Option<u8>,
+        who: Who,
+        chunk: ChunkId,
+        byte: u64,
+        lanes: Lanes,
+        to: BufRange,
+    ) {
         let (row, member) = self.strip_at(chunk, byte);
         let is_urgent = match who {
             Who::Read { owner, .. } => owner.is_interactive(),
             Who::Mend { is_urgent, .. } => is_urgent,
             Who::Move { .. } => false,
         };
-        self.want_of_row(row, Other::Reconstruction(Reconstruction { who, member, lanes, to, is_urgent }));
+        self.want_of_row(row, Other::Reconstruction(Reconstruction { who, member, lanes, to, is_urgent, without }));
     }
 
     /// A part of a read is made from others, if it is in rows and that was not tried.
@@ -93,6 +108,9 @@ impl Engine {
 
     pub(super) fn begin_reconstruction(&mut self, row: RowId, ask: Reconstruction) {
         let id = self.start_work(row, What::Reconstruction(ask));
+        if let Some(without) = ask.without {
+            self.rows.works[id].members[usize::from(without)].is_good = false;
+        }
         if matches!(ask.who, Who::Read { .. }) && self.selector.policy() == ReadPolicy::ParityAvoidSlow {
             self.avoid_slowest(id, ask.member);
         }
