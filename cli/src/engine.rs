@@ -62,6 +62,12 @@ pub(crate) fn service(
         config.state_dir = std::path::absolute(folder)
             .map_err(|e| ApiError::usage("daemon.bad_state_dir", format!("--state-dir {}: {e}", folder.display())))?;
     }
+    if let Some(folder) = flight_dir {
+        std::fs::create_dir_all(folder).map_err(|e| {
+            let why = format!("--flight-record {}: cannot make this folder: {e}", folder.display());
+            ApiError::usage("daemon.bad_flight_dir", why)
+        })?;
+    }
     pace::offer(models::paced);
     config.flight_dir = flight_dir.map(Path::to_path_buf);
     let daemon = Daemon::new(config);
