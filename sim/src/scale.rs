@@ -12,8 +12,8 @@
 //! logarithm from 10 to 10,000 grows fourfold, p = 0.2; a pool that no longer fits the processor's cache costs more without
 //! a step more being taken, so p up to [`LOGARITHMIC`] counts as that. Instructions are not counted.
 //!
-//! Memory is what the process holds more of afterwards (its resident set), from small samples: a map as dense as can be and
-//! one with a leaf of its own for each unit.
+//! Memory is what the process holds more of afterwards (its resident set), from samples: a map as dense as can be, of a TiB, and
+//! ones with a leaf of its own for each unit. They come first and stay, since memory that was given back would be taken again.
 //!
 //! Not measured: fragmented pools, many volumes, scrub, and checkpoints, which write the whole root and a superblock for each
 //! member.
@@ -84,8 +84,9 @@ pub fn exponent(points: &[(f64, f64)]) -> f64 {
 
 fn sheet(lab: &Lab, devices: &[usize], volumes: &[u64], seed: u64) -> Sheet {
     let mut sheet = Sheet::default();
-    by_devices(lab, &mut sheet, devices, seed);
+    // Memory first: what a measurement before it gave back would be taken again, and nothing seen of it.
     by_volume(lab, &mut sheet, volumes, seed);
+    by_devices(lab, &mut sheet, devices, seed);
     sheet
 }
 
@@ -116,21 +117,26 @@ fn by_devices(lab: &Lab, sheet: &mut Sheet, devices: &[usize], seed: u64) {
 
 fn by_volume(lab: &Lab, sheet: &mut Sheet, volumes: &[u64], seed: u64) {
     let mut requests = [Curve::new("scattered read", "ns"), Curve::new("scattered overwrite", "ns")];
-    let mut memory = Vec::new();
+    let mut memory = [Curve::new("memory a TiB mapped at random", "MiB")];
+    let in_sequence = dense(seed);
+    let mut held = Vec::new();
     for &size in volumes {
-        let (read, write, bytes_a_leaf) = scattered(size, seed);
+        let (read, write, bytes_a_leaf, bench) = scattered(size, seed);
+        held.push(bench);
         let tib = size as f64 / TIB as f64;
         (lab.tell)(&format!("{tib} TiB: a read anywhere {read:.0} ns, an overwrite {write:.0} ns"));
         requests[0].points.push((tib, read));
         requests[1].points.push((tib, write));
-        memory.extend(bytes_a_leaf.map(|bytes| (tib, bytes * LEAVES_PER_TIB / MIB as f64)));
+        memory[0].points.extend(bytes_a_leaf.map(|bytes| (tib, bytes * LEAVES_PER_TIB / MIB as f64)));
     }
     let by = |tib: f64| format!("{tib} TiB");
     tell(sheet, &requests, "CPU a request by size of the volume", ("TiB", "ns"), LOGARITHMIC, by);
-    for &(tib, mib) in &memory {
-        sheet.rows.push(Row::ours(format!("memory a TiB mapped at random, {}", by(tib)), "MiB", mib));
+    if memory[0].points.len() == volumes.len() {
+        tell(sheet, &memory, "Memory of a map by size of the volume", ("TiB", "MiB a TiB"), LOGARITHMIC, by);
+    } else {
+        sheet.notes.push("Memory of maps could not be measured: the process holds no more than before.".into());
     }
-    if let Some(mib) = dense(seed) {
+    if let Some(mib) = in_sequence {
         sheet.rows.push(Row::ours("memory a TiB mapped in sequence", "MiB", mib));
     }
 }
@@ -259,8 +265,8 @@ pub fn assemble(devices: usize, seed: u64) -> f64 {
 const LEAVES_PER_TIB: f64 = (TIB / (16 * MIB)) as f64;
 
 /// ns of a read and of an overwrite at places all over a volume of this size, and bytes of memory for a leaf that is mapped
-/// here and there.
-pub fn scattered(size: u64, seed: u64) -> (f64, f64, Option<f64>) {
+/// here and there; with what was measured on, so that its memory is not taken again.
+pub fn scattered(size: u64, seed: u64) -> (f64, f64, Option<f64>, Bench) {
     const PLACES: usize = 20_000;
     let mut world = world(100, 300 * TIB, "raid1", seed);
     let volume = world.volume("v", size, VolumeClass::Auto);
@@ -284,12 +290,12 @@ pub fn scattered(size: u64, seed: u64) -> (f64, f64, Option<f64>) {
     }
     let read = least(3, || bench.at(Op::Read, &places, 32));
     let write = least(3, || bench.at(WRITE, &places, 32));
-    (read / distinct as f64, write / distinct as f64, memory)
+    (read / distinct as f64, write / distinct as f64, memory, bench)
 }
 
 /// MiB of memory for a TiB that was written from its start on.
 fn dense(seed: u64) -> Option<f64> {
-    const SAMPLE: u64 = 64 * GIB;
+    const SAMPLE: u64 = TIB;
     let mut world = world(10, 10 * TIB, "raid1", seed);
     let volume = world.volume("v", TIB, VolumeClass::Auto);
     world.run_until_quiet();

@@ -3,8 +3,8 @@
 //! ```text
 //!   variant   one change or several:  read_policy=latency   profile=raid10   replace:hdd=ssd   add:nvme:1T
 //!   runs      each variant with the same seeds; the run in the middle is shown, the distance of the others is the spread
-//!   advice    throughput decides, or p99 where the load sets its own pace; a margin below 5 %, or within the spread, is
-//!             too small to matter
+//!   advice    throughput decides, or p99 where the load sets its own pace; a margin below 5 % is too small to matter, and so
+//!             is one within the spread, unless each run of the variant beats the same seed's of today and their middle
 //! ```
 //!
 //! Of several jobs throughput is the geometric mean of what each has in its own time. Bytes of all over time of all would
@@ -150,6 +150,8 @@ pub struct Trial {
     pub outcome: Outcome,
     /// Thousandths between the best and the worst run.
     pub spread_permille: u64,
+    /// What each seed gave, of what variants are told apart by.
+    by_seed: Vec<u64>,
 }
 
 /// Runs every variant with every seed, and then tells them apart.
@@ -161,11 +163,12 @@ pub fn trials(setup: &Setup, jobs: &[Job], variants: &[Variant], seeds: &[u64]) 
         let runs: Result<Vec<Outcome>, String> = seeds.iter().map(run).collect();
         let mut runs = runs.map_err(|why| variant.told(why))?;
         let counts = answered(&runs.iter().collect::<Vec<_>>());
+        let by_seed = runs.iter().map(|outcome| measure.value(outcome, &counts)).collect();
         runs.sort_by_key(|outcome| measure.value(outcome, &counts));
         let [low, high] = [runs.first(), runs.last()].map(|run| run.map_or(0, |run| measure.value(run, &counts)));
         let outcome = runs.swap_remove(runs.len() / 2);
         let spread_permille = margin(low, high);
-        Ok(Trial { name: variant.name.clone(), setup, outcome, spread_permille })
+        Ok(Trial { name: variant.name.clone(), setup, outcome, spread_permille, by_seed })
     };
     variants.iter().map(one).collect()
 }
@@ -176,9 +179,12 @@ fn answered(runs: &[&Outcome]) -> Vec<bool> {
     (0..jobs).map(|job| runs.iter().all(|run| run.jobs[job].data().ios > 0)).collect()
 }
 
+/// No more than this is told, in thousandths: a thousand million times.
+const MARGIN_MAX: u128 = 1_000_000_000_000;
+
 /// Thousandths that the larger is above the smaller.
 fn margin(low: u64, high: u64) -> u64 {
-    (u128::from(high - low) * 1000).checked_div(u128::from(low)).unwrap_or(0).min(1_000_000) as u64
+    (u128::from(high - low) * 1000).checked_div(u128::from(low)).unwrap_or(0).min(MARGIN_MAX) as u64
 }
 
 /// By what variants are told apart.
@@ -263,7 +269,8 @@ pub fn advise(jobs: &[Job], trials: &[Trial]) -> Option<Advice> {
     let (a, b) = (value(today), value(winner));
     let margin_permille = margin(a.min(b), a.max(b));
     let noise = today.spread_permille.max(winner.spread_permille);
-    let matters = best > 0 && margin_permille >= MARGIN_MIN.max(noise);
+    let is_apart = margin_permille >= noise || is_ahead_with_each_seed(measure, today, winner, a);
+    let matters = best > 0 && margin_permille >= MARGIN_MIN && is_apart;
     let mut sentences = vec![verdict(best, winner, measure, margin_permille, matters, noise)];
     sentences.extend(reservations(best, today, winner, measure));
     let unseen = today.outcome.jobs.iter().zip(&counts).filter(|(_, counts)| !**counts);
@@ -272,6 +279,16 @@ pub fn advise(jobs: &[Job], trials: &[Trial]) -> Option<Advice> {
         sentences.push(format!("Not weighed, as not every run came to it: {}.", unseen.join(", ")));
     }
     Some(Advice { best, measure: measure.name(), margin_permille, matters, sentences })
+}
+
+/// Runs of today may differ by more than the gain, as where one in three meets no queue; yet no run of the variant is behind the same
+/// seed's of today, and the last of them is ahead of today's middle.
+fn is_ahead_with_each_seed(measure: Measure, today: &Trial, winner: &Trial, middle: u64) -> bool {
+    let is_ahead = |run: u64| measure.is_better(run, middle) && margin(run.min(middle), run.max(middle)) >= MARGIN_MIN;
+    let pairs = today.by_seed.iter().zip(&winner.by_seed);
+    winner.by_seed.len() > 1
+        && winner.by_seed.iter().all(|&run| is_ahead(run))
+        && pairs.into_iter().all(|(&before, &run)| !measure.is_better(before, run))
 }
 
 fn verdict(best: usize, winner: &Trial, measure: Measure, margin: u64, matters: bool, noise: u64) -> String {
@@ -351,7 +368,7 @@ mod tests {
                 all.runtime_ns += job.runtime_ns;
             });
             let outcome = Outcome { jobs, all, ..blank.clone() };
-            Trial { name: name.into(), setup: setup.clone(), outcome, spread_permille: 0 }
+            Trial { name: name.into(), setup: setup.clone(), outcome, spread_permille: 0, by_seed: Vec::new() }
         };
         let today = trial("today", vec![job(20 << 20, 10), job(1000 << 20, 5)]);
         let slow = trial("slow", vec![job(10 << 20, 10), job(4000 << 20, 20)]);
@@ -363,6 +380,28 @@ mod tests {
         let cut = trial("cut", vec![job(40 << 20, 10), JobOutcome::new("backup")]);
         let advice = advise(&[Job::default()], &[today, cut]).expect("advice");
         assert!(advice.sentences[1].starts_with("Not weighed, as not every run came to it: j."), "{advice:?}");
+    }
+
+    /// One seed in three of today's meets no queue: its p99 is that of the variant, and the others' is a thousand times longer.
+    #[test]
+    fn a_variant_that_no_seed_speaks_against_is_taken() {
+        let pool = "data='single'\n[[device]]\nclass='hdd'\nsize='1T'";
+        let setup = pool_file::PoolFile::parse(pool).and_then(|pool| pool.setup()).expect("a pool");
+        let outcome = run::run(&setup, &[], 1).expect("an empty run");
+        let trial = |by_seed: [u64; 3]| {
+            let (setup, spread_permille) = (setup.clone(), 999_000);
+            Trial { name: String::new(), setup, outcome: outcome.clone(), spread_permille, by_seed: by_seed.into() }
+        };
+        let today = trial([115, 123_000, 114_000]);
+        for (by_seed, is_taken) in [
+            ([114, 113, 116], true),
+            ([116, 113, 116], false),
+            ([114, 123_000, 116], false),
+            ([114, 113, 112_000], false),
+        ] {
+            let found = is_ahead_with_each_seed(Measure::P99, &today, &trial(by_seed), 114_000);
+            assert_eq!(found, is_taken, "{by_seed:?}");
+        }
     }
 
     #[test]
