@@ -39,6 +39,8 @@ struct Cell {
     /// Its only copy lost it while the record that it is there stayed: whatever the place held before may be read, until it
     /// is written again.
     may_be_anything: bool,
+    /// The change since that wrote it again, which no flush covers: a power cut takes that back.
+    written_since: Option<u64>,
     /// Changes that were on their way then: they may be part of what was lost.
     lost: Vec<u64>,
 }
@@ -50,6 +52,7 @@ impl Default for Cell {
             on_the_way: Vec::new(),
             spoilt: Vec::new(),
             may_be_anything: false,
+            written_since: None,
             lost: Vec::new(),
         }
     }
@@ -214,7 +217,12 @@ impl Oracle {
             let was_lost = cell.lost.iter().position(|&lost| lost == op).map(|at| cell.lost.swap_remove(at)).is_some();
             if fine {
                 // What is answered as stable is, whatever was lost beside it.
+                let was_anything = cell.may_be_anything;
                 cell.may_be_anything &= !durable && (was_lost || !cell.lost.is_empty());
+                if was_anything && !cell.may_be_anything {
+                    cell.written_since = Some(self.seq);
+                }
+                cell.written_since = cell.written_since.filter(|_| !durable);
                 // A power cut may bring back what it puts right.
                 let (right, spoilt): (Vec<_>, Vec<_>) = cell.spoilt.drain(..).partition(|&(after, _)| after < op);
                 cell.spoilt = spoilt;
@@ -265,7 +273,9 @@ impl Oracle {
         for v in self.volumes.values_mut().chain(self.going.values_mut()) {
             let Volume { cells, undecided } = v;
             undecided.retain(|sector| {
-                let versions = &mut cells.get_mut(sector).expect("undecided sectors exist").versions;
+                let cell = cells.get_mut(sector).expect("undecided sectors exist");
+                cell.written_since = cell.written_since.filter(|&seq| seq > mark);
+                let versions = &mut cell.versions;
                 let keep = versions.iter().rposition(|version| version.seq <= mark).unwrap_or(0);
                 versions.drain(..keep);
                 versions.len() > 1
@@ -332,7 +342,8 @@ impl Oracle {
             }
             for cell in v.cells.values_mut() {
                 if power && cell.versions.len() > 1 {
-                    cell.may_be_anything |= loses == Loses::Cache;
+                    let is_taken_back = cell.written_since.take().is_some();
+                    cell.may_be_anything |= is_taken_back || loses == Loses::Cache;
                     let values = cell.versions.drain(..).flat_map(|v| v.values).collect();
                     cell.versions.push(Version { seq: self.seq, values, is_decided: false });
                 }
