@@ -776,7 +776,12 @@ fn a_strip_that_nothing_speaks_against_stays_and_parity_follows() {
         world.open().unwrap();
         let (device, at) = world.places(v, 0)[0];
         world.disks[device.index() - 1].corrupt(at + 100, 1);
+        // Another strip of the row, elsewhere: that one's checksum says so.
+        let (beside, at) = world.places(v, 64 * KIB)[0];
+        world.disks[beside.index() - 1].corrupt(at + 9 * 4 * KIB, 1);
         assert!(!world.wrong_parity().is_empty(), "{profile:?}: it is as it was");
+        world.run_until_quiet();
+        assert_eq!(world.run(v, Op::Read, 64 * KIB, 64 * KIB), Ok(()), "{profile:?}");
         world.run_until_quiet();
         assert_eq!(world.wrong_parity(), [], "{profile:?}");
         for away in 1..=5 {

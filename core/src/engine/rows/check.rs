@@ -118,8 +118,9 @@ impl Engine {
     /// All is in memory that can be had.
     pub(super) fn check_parity_of(&mut self, id: u32) {
         let work = &self.rows.works[id];
-        if work.members[..work.data].iter().any(|m| (m.bad | m.wrong()) != 0) {
-            // What is wrong with data has been put right before, if that was possible.
+        // What is wrong with data has been put right before, or will be, if that is possible.
+        let passed_by = work.members[..work.data].iter().fold(0, |lanes, m| lanes | m.bad | m.wrong());
+        if passed_by == ALL {
             return self.end_work(id);
         }
         for member in self.rows.works[id].data..self.rows.works[id].members.len() {
@@ -133,9 +134,9 @@ impl Engine {
         (work.step, work.pending) = (Step::Compare, 1);
         for member in work.data..work.members.len() {
             let m = &mut work.members[member];
-            m.made = m.bad;
+            m.made = m.bad & !passed_by;
             let (Some(old), Some(new)) = (m.old, m.new) else { continue };
-            for (first, count) in runs(!m.bad) {
+            for (first, count) in runs(!m.bad & !passed_by) {
                 for lane in first..first + count {
                     work.pending += 1;
                     let tag = TAG | u64::from(id) << 16 | (member as u64) << 8 | lane;
