@@ -17,6 +17,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use super::mend::{Cause, Target};
+use super::sums::SUMS_VOLUME;
 use super::{Engine, Slip};
 use crate::chunk::{Chunk, Column};
 use crate::device::{Device, DeviceState, FAULTS_MAX};
@@ -49,6 +50,8 @@ pub(super) struct Stale {
     failed: BTreeSet<Region>,
     /// A member lacks some of the pool's own records: the next checkpoint writes all of them.
     records_due: bool,
+    /// Pages of checksums went with the cache that was lost last.
+    pub(super) lost_sums: bool,
     /// When what failed is tried again.
     retry_at: Option<Instant>,
     /// Regions that were written since a flush began, newest last, and the number of that flush.
@@ -298,6 +301,10 @@ impl Engine {
             self.set_back(device, volume, (region * REGION, (region + 1) * REGION));
         }
         self.suspect(device, error);
+        self.stale.lost_sums = needed.iter().any(|&(volume, _)| volume == SUMS_VOLUME);
+        if self.stale.lost_sums {
+            self.soil_pages(&needed);
+        }
         let rows: Vec<Region> = needed.iter().copied().filter(|&(volume, _)| volume == ROWS).collect();
         self.tear_rows(&rows);
         self.owe_error(&needed);

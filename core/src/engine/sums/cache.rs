@@ -8,6 +8,7 @@ use crate::chunk::Column;
 use crate::engine::mend::COPIES_MAX;
 use crate::profile::slice;
 use crate::queue::{Io, Owner};
+use crate::regions::{self, Region};
 use crate::request::{Copy, DeviceOp, Event, IoError, Output, PAGES_FIRST, PageWork};
 use crate::sums::{PageName, SECTOR, SECTORS};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, DeviceId, UNIT};
@@ -413,6 +414,19 @@ impl Engine {
         }
         self.sums.pages[slot].pins -= 1;
         self.room_moved();
+    }
+
+    /// What these regions of pages got since the last flush is gone, on all copies: what is in memory goes home again, and until it is
+    /// there no region is cleaned.
+    pub(in crate::engine) fn soil_pages(&mut self, lost: &[Region]) {
+        for slot in 0..self.sums.pages.ids_end() {
+            let Some(page) = self.sums.pages.get(slot) else { continue };
+            let unit = home(page.chunk, page.index) / UNIT;
+            if page.state == State::Ready && lost.contains(&regions::of_unit(SUMS_VOLUME, unit)) {
+                self.dirty_page(slot);
+                (self.sums.pages[slot].since, self.sums.at_home) = (0, None);
+            }
+        }
     }
 
     /// The page says more than its home.
