@@ -315,6 +315,11 @@ impl Engine {
     /// so that the next opening knows.
     pub(super) fn lacks_records(&mut self, device: DeviceId, error: IoError) {
         self.suspect(device, error);
+        self.is_to_get_records(device);
+    }
+
+    /// The same of a member whose fault is counted already.
+    pub(super) fn is_to_get_records(&mut self, device: DeviceId) {
         let Some(member) = self.pool.device_mut(device) else { return };
         member.is_behind = true;
         let faults = member.faults;

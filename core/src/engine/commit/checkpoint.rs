@@ -279,6 +279,7 @@ impl Engine {
         if let Some(checkpoint) = &mut self.commit.checkpoint {
             checkpoint.stale.extend(before.stale);
             checkpoint.waiters.extend(before.waiters);
+            checkpoint.tries = before.tries;
         } else {
             self.commit.checkpoint_waiters.extend(before.waiters);
         }

@@ -199,7 +199,7 @@ impl Engine {
                 let has_copy = self.spares_system(io.device);
                 lost = !self.lose_unflushed(io.device, error);
                 match has_copy {
-                    true => self.copy_of_records_lost(io.device, error, !lost),
+                    true => self.copy_of_records_lost(io.device, !lost),
                     false => self.doubt_records(),
                 }
             }
@@ -223,10 +223,10 @@ impl Engine {
 
     /// A member lost what it got of the pool's own records, and others have it: it gets all of them again, at once where it lost
     /// nothing that is nowhere else.
-    fn copy_of_records_lost(&mut self, device: DeviceId, error: IoError, at_once: bool) {
+    fn copy_of_records_lost(&mut self, device: DeviceId, at_once: bool) {
         let has_records = self.pool.chunks_on(device).any(|chunk| chunk.kind == ChunkType::System);
         if has_records || at_once {
-            self.lacks_records(device, error);
+            self.is_to_get_records(device);
         }
         if at_once {
             self.ask_for_records();
