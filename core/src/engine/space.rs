@@ -89,6 +89,13 @@ impl Space {
         self.retired.iter().any(|r| matches!(r.what, Place::Extent(_)))
     }
 
+    /// Free units of chunks of a type that are there; with `any`, of those too where nothing is to stay.
+    pub(super) fn free_units(&self, pool: &Pool, kind: ChunkType, any: bool) -> u64 {
+        let (open, shunned) = (&self.open[kind as usize], &self.shunned[kind as usize]);
+        let chunks = open.iter().chain(shunned.iter().filter(|_| any)).filter_map(|&id| pool.chunk(id));
+        chunks.filter(|c| pool.chunk_available(c)).map(|c| u64::from(c.free_units())).sum()
+    }
+
     /// What waits to come free waits for records to become stable.
     pub(super) fn waits_for(&self, stable: Lsn) -> bool {
         self.retired.front().is_some_and(|r| r.lsn > stable)

@@ -225,3 +225,17 @@ fn many_changed_leaves_make_one_checkpoint_and_not_one_after_the_other() {
     let checkpoints = world.engine().report().counters.checkpoints - before;
     assert!((1..=2).contains(&checkpoints), "{checkpoints} checkpoints");
 }
+
+/// Room for the data of a first write, and not for its checksums: they take two units of metadata, and a chunk of metadata has one. It
+/// is refused, and does not wait for what it made itself and gave back.
+#[test]
+fn a_first_write_whose_checksums_find_no_room_is_refused() {
+    let shapes = [43_585_536, 102_137_856, 106_303_488, 34_766_848];
+    let shapes = shapes.map(|size| Shape { size, model: Model::shipped("sata-ssd").unwrap(), class: "ssd" });
+    let set = [("allocation", "ssd-metadata"), ("checksum", "xxh3")];
+    let mut world = World::with_pool(1, &shapes, Profile::Dup, Profile::Raid1c4, &set);
+    let v = world.volume("v", MIB, VolumeClass::Auto);
+    assert_eq!(world.run(v, WRITE, 0, 4 * KIB), Err(RequestError::NoSpace));
+    world.run_until_quiet();
+    world.check_quiet(true);
+}

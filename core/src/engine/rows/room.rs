@@ -1,12 +1,10 @@
 //! Where the stripe journal is: the first units of the volume of the pool's own, in chunks of metadata. It is there before
 //! the first chunk with rows.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::Engine;
 use crate::ChunkType;
-use crate::chunk::Chunk;
 use crate::control::VolumeClass;
 use crate::engine::sums::SUMS_VOLUME;
 use crate::meta::record::Record;
@@ -49,7 +47,7 @@ impl Engine {
         let bytes: u64 = self.pool.devices().map(|d| d.size).sum();
         let units = (bytes / 4096 / UNIT).clamp(*UNITS.start(), *UNITS.end());
         let is_new = self.pool.volume(SUMS_VOLUME).is_some_and(|v| !v.map.has_leaf(0));
-        if is_new && !self.has_page_room() || !self.has_ring_room(units) {
+        if is_new && !self.has_page_room() || !self.has_metadata_room(units, false) {
             return false;
         }
         let mut places = Vec::new();
@@ -73,25 +71,6 @@ impl Engine {
         }
         self.rows.ring.blocks = units * BLOCKS_PER_UNIT;
         true
-    }
-
-    /// Whether so many units of metadata are free, or would be with more chunks. None of these is made: a write that waits
-    /// until one that was made in vain is gone again finds the same, and waits for ever.
-    fn has_ring_room(&mut self, units: u64) -> bool {
-        let is_open =
-            |c: &&Chunk| c.kind == ChunkType::Metadata && !c.closing && !c.shunned && self.pool.chunk_available(c);
-        let mut room: u64 = self.pool.chunks().filter(is_open).map(|c| u64::from(c.free_units())).sum();
-        let mut tried = Vec::new();
-        while room < units
-            && let Some(chunk) = self.pool.next_chunk(ChunkType::Metadata)
-        {
-            let (id, length) = (chunk.id, chunk.length);
-            self.pool.apply(Record::ChunkAdd(Box::new(chunk))).expect("a planned chunk fits");
-            room += (length / UNIT).saturating_sub(self.sum_units_wanted(id));
-            tried.push(id);
-        }
-        tried.into_iter().rev().for_each(|id| self.untry_chunk(id));
-        room >= units
     }
 
     fn find_ring_place(&mut self) -> Option<(crate::units::ChunkId, u32)> {

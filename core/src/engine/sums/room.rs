@@ -3,11 +3,13 @@
 //! Reservations are in memory only, like those of clients, and are made anew at an opening. They fit then, since what else
 //! is in metadata chunks stood beside them before; where each one is may change, as long as nothing was written there.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{CHUNKS_MAX, Engine, SUMS_VOLUME, home};
 use crate::ChunkType;
 use crate::meta::record::Record;
+use crate::pool::Pool;
 use crate::units::{BLOCKS_PER_UNIT, ChunkId, UNIT};
 use crate::volume::Entry;
 
@@ -50,6 +52,11 @@ impl Engine {
             return false;
         }
         let units = self.sum_units(chunk);
+        let is_data = self.pool.chunk(chunk).is_some_and(|c| c.kind == ChunkType::Data);
+        let wanted = units.clone().filter(|&unit| !self.entry(SUMS_VOLUME, unit).is_mapped()).count() as u64;
+        if is_data && !self.has_metadata_room(wanted, true) {
+            return false;
+        }
         for unit in units.clone() {
             if !self.entry(SUMS_VOLUME, unit).is_mapped() && !self.reserve_sum_unit(chunk, unit) {
                 for unit in units.start..unit {
@@ -59,6 +66,25 @@ impl Engine {
             }
         }
         true
+    }
+
+    /// Whether so many units of metadata are free, or would be with more chunks; `any` counts those too that are only for who finds no
+    /// other place. None of these is made: a write that waits until one that was made in vain is gone again finds the same,
+    /// and waits for ever.
+    pub(in crate::engine) fn has_metadata_room(&mut self, units: u64, any: bool) -> bool {
+        let mut room = self.space.free_units(&self.pool, ChunkType::Metadata, any);
+        let mut tried = Vec::new();
+        while room < units {
+            let whole = self.pool.next_chunk(ChunkType::Metadata);
+            let degraded = |pool: &mut Pool| pool.next_degraded_chunk(ChunkType::Metadata).filter(|_| any);
+            let Some(chunk) = whole.or_else(|| degraded(&mut self.pool)) else { break };
+            let (id, length) = (chunk.id, chunk.length);
+            self.pool.apply(Record::ChunkAdd(Box::new(chunk))).expect("a planned chunk fits");
+            room += (length / UNIT).saturating_sub(self.sum_units_wanted(id));
+            tried.push(id);
+        }
+        tried.into_iter().rev().for_each(|id| self.untry_chunk(id));
+        room >= units
     }
 
     fn reserve_sum_unit(&mut self, chunk: ChunkId, unit: u64) -> bool {
@@ -89,18 +115,17 @@ impl Engine {
         {
             return Some((before.chunk(), before.unit() + 1));
         }
+        let is_data = self.pool.chunk(chunk).is_some_and(|c| c.kind == ChunkType::Data);
         // What is set aside where nothing is to stay goes elsewhere without a copy: better than a chunk more.
         self.take_from_open(ChunkType::Metadata, true, |c| c.take_any())
             .or_else(|| self.take_from_shunned(ChunkType::Metadata))
             .or_else(|| {
-                let is_data = self.pool.chunk(chunk).is_some_and(|c| c.kind == ChunkType::Data);
-                self.open_chunk(ChunkType::Metadata).filter(|_| is_data)?;
+                is_data.then(|| self.open_chunk(ChunkType::Metadata))??;
                 self.take_from_open(ChunkType::Metadata, true, |c| c.take_any())
             })
             .or_else(|| self.take_from_open(ChunkType::Metadata, false, |c| c.take_any()))
             .or_else(|| {
-                let is_data = self.pool.chunk(chunk).is_some_and(|c| c.kind == ChunkType::Data);
-                self.open_degraded_chunk(ChunkType::Metadata).filter(|_| is_data)?;
+                is_data.then(|| self.open_degraded_chunk(ChunkType::Metadata))??;
                 self.take_from_open(ChunkType::Metadata, false, |c| c.take_any())
             })
     }
@@ -110,14 +135,15 @@ impl Engine {
         !self.commit.is_closed() && self.reserve_sum_unit(chunk, home(chunk, index) / UNIT)
     }
 
-    /// What was set aside for a chunk is not any more; what is in the chunk itself goes with it.
+    /// What was set aside for a chunk is not any more; what is in the chunk itself goes with it. Nobody has seen the place since, so it
+    /// is free at once: as one that waits to come free it would look like room to come to the very writer that found none.
     fn take_back_sum_unit(&mut self, chunk: ChunkId, unit: u64) {
         let entry = self.entry(SUMS_VOLUME, unit);
         if entry.is_mapped() && entry.written() == 0 {
             self.clear_sum_unit(unit, entry);
             match self.pool.chunk_mut(chunk).filter(|_| entry.chunk() == chunk) {
                 Some(chunk) => chunk.give_back(entry.unit()),
-                None => self.retire_units([entry]),
+                None => self.give_back(entry.chunk(), entry.unit()),
             }
         }
     }
