@@ -794,6 +794,31 @@ fn a_strip_that_nothing_speaks_against_stays_and_parity_follows() {
     }
 }
 
+/// One parity was changed silently, the member of the other one is away: what is looked at after a crash stays, as its checksum says,
+/// and its row is looked at as soon as all are there.
+#[test]
+fn a_row_that_could_not_be_looked_at_is_when_its_members_are_back() {
+    for (changed, away) in [(3, 4), (4, 3)] {
+        let (mut world, v) = pool(7, 5, Profile::Raid6, "crc32c");
+        world.run(v, WRITE, 0, MIB).unwrap();
+        world.run(v, Op::Flush, 0, 0).unwrap();
+        world.run_until_quiet();
+        world.run(v, WRITE, 0, 4 * KIB).unwrap();
+        world.crash(Crash::Process);
+        world.open().unwrap();
+        let chunk = world.engine().pool().chunks().find(|c| c.rows() > 0).expect("there is data");
+        let [changed, away] = [changed, away].map(|member| chunk.columns[column_of(Profile::Raid6, 5, 0, member)]);
+        world.disks[changed.device.index() - 1].corrupt(changed.offset + 3 * 4 * KIB, 1);
+        take_out(&mut world, away.device.0);
+        world.run_until_quiet();
+        assert_eq!(world.wrong_parity().len(), 1, "it cannot be looked at without {away:?}");
+        world.control(Command::OnlineDevice { device: away.device }).unwrap();
+        world.run_until_quiet();
+        assert_eq!(world.wrong_parity(), [], "{away:?} is back");
+        all_is_well(&mut world);
+    }
+}
+
 /// One member is away, and what another one has of its rows was changed silently: the two parities of raid6 make up for both, although
 /// parity has no checksum that says which of the others is wrong.
 fn away_beside_a_changed_strip(other: u32, slip: Option<Slip>) -> Result<(), String> {

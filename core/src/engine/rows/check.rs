@@ -2,6 +2,8 @@
 //! not alike is written anew, where checksums find nothing wrong with the data, and two parities neither. A mend has it looked at
 //! too, where it leaves a strip as it is that the others of its row would make otherwise.
 
+use alloc::collections::BTreeSet;
+
 use super::work::{Step, TAG, What, Work};
 use super::{ALL, Engine, Other, RowId};
 use crate::engine::mend::runs;
@@ -15,6 +17,8 @@ use crate::units::{BLOCK, ChunkId, STRIP};
 const ACTIVE_MIN: u32 = 4;
 /// Rows that one turn passes over.
 const TURN: u32 = 4096;
+/// Rows that wait to be looked at until all their members are there; what is beyond is found by a scrub.
+const LATER_MAX: usize = 4096;
 
 /// Who has a row looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +35,15 @@ pub(super) struct Checks {
     active: u32,
     /// As many as the memory of a scrub has room for, where it is now.
     active_max: u32,
+    /// A mend wants them looked at, and somebody was not there, or behind.
+    later: BTreeSet<RowId>,
+}
+
+impl Checks {
+    /// Rows that wait to be looked at until all their members are there.
+    pub(super) fn later(&self) -> usize {
+        self.later.len()
+    }
 }
 
 impl Engine {
@@ -93,8 +106,22 @@ impl Engine {
         let id = self.start_work(row, What::Check(by));
         match self.plan_check(id) {
             true => self.read_work(id),
-            // Somebody is not there, or behind: what is caught up is made anew anyway.
-            false => self.end_work(id),
+            // Somebody is not there, or behind: a scrub goes on, what a mend has found is kept.
+            false => {
+                if by == Looker::Mend && self.rows.checks.later.len() < LATER_MAX {
+                    self.rows.checks.later.insert(row);
+                }
+                self.end_work(id);
+            }
+        }
+    }
+
+    /// A member is whole again: rows that could not be looked at without it are now.
+    pub(in crate::engine) fn check_rows_left(&mut self) {
+        for row in core::mem::take(&mut self.rows.checks.later) {
+            if self.pool.chunk(row.0).is_some_and(|chunk| chunk.is_live(row.1)) {
+                self.check_row(row);
+            }
         }
     }
 

@@ -265,7 +265,11 @@ impl Engine {
     pub(super) fn rows_state(&self) -> alloc::string::String {
         let Rows { lines, ready, works, noted, .. } = &self.rows;
         let (lines, ready, noted, ring) = (lines.len(), ready.len(), noted.len(), self.rows.ring.state());
-        alloc::format!("{lines} rows, {ready} of them ready, {} works, {noted} wait for a note, {ring}", works.len())
+        let later = self.rows.checks.later();
+        alloc::format!(
+            "{lines} rows, {ready} of them ready, {} works, {noted} wait for a note, {later} for members; {ring}",
+            works.len()
+        )
     }
 
     /// Everything that waits for something of a row or for the journal hears that it will not come.
