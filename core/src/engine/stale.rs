@@ -50,6 +50,8 @@ pub(super) struct Stale {
     failed: BTreeSet<Region>,
     /// A member lacks some of the pool's own records: the next checkpoint writes all of them.
     records_due: bool,
+    /// Members that get all of them with the checkpoint under way: until it counts, they are no copy of what is from before it.
+    receiving: BTreeSet<DeviceId>,
     /// Pages of checksums went with the cache that was lost last.
     pub(super) lost_sums: bool,
     /// When what failed is tried again.
@@ -122,6 +124,7 @@ impl Engine {
     pub(super) fn caught_up_is_said(&mut self) {
         // Who got its records with this one was behind when it began.
         self.note_who_is_whole();
+        self.stale.receiving.clear();
         if core::mem::take(&mut self.stale.unsaid).is_empty() {
             return;
         }
@@ -265,7 +268,7 @@ impl Engine {
         self.renew_roster(device);
         self.lapse_reads(device);
         // Where only it has the log, a note of it may be lost with the rest: whoever asks for a flush hears of it.
-        let can_be_noted = self.spares_system(device);
+        let can_be_noted = self.has_records_besides(device);
         if can_be_noted && self.slips(Slip::LossNotNoted) {
             return true;
         }
@@ -364,8 +367,22 @@ impl Engine {
             self.pool.device_mut(device).expect("just seen").is_behind = false;
         }
         if !behind.is_empty() {
+            self.stale.receiving.extend(behind);
             self.pool.volumes_mut().for_each(|volume| volume.map.touch_tables());
         }
+    }
+
+    /// Whether the pool's own records are on other members, as of now: not on one that gets them only with the checkpoint under way.
+    pub(super) fn has_records_besides(&self, device: DeviceId) -> bool {
+        let is_copy = |c: &Column| c.device != device && !self.stale.receiving.contains(&c.device);
+        self.spares_system(device) && (self.stale.receiving.is_empty() || self.have_records(is_copy))
+    }
+
+    /// All who had the pool's own records went or failed while another one was still getting them: what is stable depends on a
+    /// checkpoint that does not count yet.
+    pub(super) fn do_records_hang(&self) -> bool {
+        let is_copy = |c: &Column| !self.stale.receiving.contains(&c.device);
+        !self.stale.receiving.is_empty() && self.have_records(|_| true) && !self.have_records(is_copy)
     }
 
     /// Members that are not there missed this change, also when theirs was done before they went: nothing has flushed it. And

@@ -38,7 +38,7 @@ pub(super) struct Checkpoint {
     root_len: u32,
     root_crc: u32,
     /// The system chunks that the root knows; one made meanwhile is for the next superblock.
-    system: Vec<Chunk>,
+    pub(super) system: Vec<Chunk>,
     pub(super) stale: Vec<Page>,
     /// System chunks that it leaves.
     pub(super) leaves: Option<Departing>,

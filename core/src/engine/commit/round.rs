@@ -39,6 +39,9 @@ impl Engine {
     }
 
     pub(super) fn drive_round(&mut self) {
+        if self.commit.doubt.is_none() && !self.commit.dead && self.do_records_hang() {
+            self.doubt_records();
+        }
         loop {
             match self.commit.round {
                 _ if self.commit.dead || self.commit.opening => return,
@@ -196,7 +199,7 @@ impl Engine {
             (Some(device), Ok(())) => device.flushed = device.flushed.max(covered),
             // It may have lost anything since the last flush: what others hold as well is caught up.
             (_, Err(error)) if error != IoError::Gone => {
-                let has_copy = self.spares_system(io.device);
+                let has_copy = self.has_records_besides(io.device);
                 lost = !self.lose_unflushed(io.device, error);
                 match has_copy {
                     true => self.copy_of_records_lost(io.device, !lost),
@@ -251,6 +254,19 @@ impl Engine {
     /// Whether the pool's own records have a copy elsewhere.
     pub(in crate::engine) fn spares_system(&self, device: DeviceId) -> bool {
         self.spares_chunks(device, |chunk| chunk.kind == ChunkType::System)
+    }
+
+    /// Whether such columns have all of the pool's own records that the checkpoint under way is to stand for.
+    pub(in crate::engine) fn have_records(&self, which: impl Fn(&Column) -> bool) -> bool {
+        let has_it = |c: &Column, chunk: &Chunk| {
+            which(c) && self.pool.is_online(c.device) && !self.lacks(c.device, chunk, 0, None)
+        };
+        let system = self.commit.checkpoint.iter().flat_map(|checkpoint| &checkpoint.system);
+        system.filter_map(|chunk| self.pool.chunk(chunk.id)).all(|chunk| {
+            let copies = chunk.profile.facts().copies.max(1);
+            let is_left = || self.commit.old_columns(chunk.id).any(|c| which(&c) && self.pool.is_online(c.device));
+            chunk.columns.chunks(copies).all(|set| set.iter().any(|c| has_it(c, chunk))) || is_left()
+        })
     }
 
     fn spares_chunks(&self, device: DeviceId, which: impl Fn(&Chunk) -> bool) -> bool {
