@@ -55,6 +55,8 @@ pub enum Slip {
     LossNotDoubted,
     /// What the others of a row make is not tried without one of them.
     OthersBelieved,
+    /// What a rebuild makes is written whatever its checksums say.
+    MadeBelieved,
     /// A change of a row goes in place without the journal.
     RowNotJournaled,
     /// A group of the stripe journal is written over before a flush covers what it is about.

@@ -863,6 +863,49 @@ fn a_strip_is_made_of_those_that_give_what_its_checksum_says() {
     assert!(caught.is_some(), "it goes unnoticed");
 }
 
+/// A member missed a row, and parity of that row was changed silently before it gets its strip: what is made of that is not what its
+/// checksum says, and the other parity is right.
+fn rebuilt_beside_a_changed_parity(changed: usize, slip: Option<Slip>) -> Result<(), String> {
+    let (mut world, v) = pool(7, 5, Profile::Raid6, "crc32c");
+    world.slip = slip;
+    reopen(&mut world);
+    world.run(v, WRITE, 0, 192 * KIB).unwrap();
+    let chunk = world.engine().pool().chunks().find(|c| c.rows() > 0).expect("there is data");
+    let at = |member: usize| chunk.columns[column_of(Profile::Raid6, 5, 0, member)];
+    let (away, parity) = (at(1).device, at(3 + changed));
+    take_out(&mut world, away.0);
+    world.run(v, WRITE, 0, 192 * KIB).unwrap();
+    world.run(v, Op::Flush, 0, 0).unwrap();
+    world.run_until_quiet();
+    for block in [0, 3, 4, 15] {
+        world.disks[parity.device.index() - 1].corrupt(parity.offset + block * 4 * KIB + 100, 16);
+    }
+    world.control(Command::OnlineDevice { device: away }).unwrap();
+    world.run_until_quiet();
+    let repaired = |world: &World| world.engine().pool().devices().map(|d| d.counters.repaired).sum::<u64>();
+    // Nobody reads Q as long as P is enough.
+    let expected = if changed == 0 { (0, 4) } else { (1, 0) };
+    let found = (world.wrong_parity().len(), repaired(&world));
+    if found != expected {
+        return Err(format!("{:?} is wrong, {} blocks were repaired", world.wrong_parity(), found.1));
+    }
+    all_is_well(&mut world);
+    match repaired(&world) == found.1 {
+        true => Ok(()),
+        false => Err("what was made was repaired when it was read".into()),
+    }
+}
+
+#[test]
+fn what_a_rebuild_makes_is_what_its_checksums_say() {
+    for changed in [0, 1] {
+        assert_eq!(rebuilt_beside_a_changed_parity(changed, None), Ok(()), "parity {changed}");
+    }
+    let caught = (0..2).find_map(|changed| rebuilt_beside_a_changed_parity(changed, Some(Slip::MadeBelieved)).err());
+    println!("{caught:?}");
+    assert!(caught.is_some(), "it goes unnoticed");
+}
+
 /// The same with a mistake: some seed shows it.
 #[test]
 fn an_engine_that_slips_is_caught() {

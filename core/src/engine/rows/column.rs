@@ -5,7 +5,7 @@
 //! A strip that its member does not have is made from the others, so a member that is gone is replaced the same way.
 
 use super::work::{Step, What, Work};
-use super::{ALL, Engine, Lanes, Other, RowId};
+use super::{ALL, Engine, Other, RowId};
 use crate::chunk::Column;
 use crate::engine::Slip;
 use crate::engine::mend::runs;
@@ -130,30 +130,30 @@ impl Engine {
     pub(super) fn plan_copy(&mut self, id: u32) -> bool {
         let Some(member) = self.member_on_its_way(id) else { return false };
         let members = self.rows.works[id].members.len();
-        self.plan_work(id, |row| {
-            let (own, mut wanted) = (row.good[member], alloc::vec![0; members]);
-            wanted[member] = !own;
-            let mut plan = plan_read(row, &wanted).ok()?;
-            if own != 0 {
-                plan.reads.push((member, own));
+        loop {
+            let left = self.rows.works[id].judgement.left();
+            let fits = self.plan_work(id, |row| {
+                let (own, mut wanted) = (row.good[member], alloc::vec![0; members]);
+                wanted[member] = !own & left;
+                let mut plan = plan_read(row, &wanted).ok()?;
+                if own != 0 {
+                    plan.reads.push((member, own));
+                }
+                Some(plan)
+            });
+            if fits || !self.leave_out_next(id) {
+                return fits;
             }
-            Some(plan)
-        })
+        }
     }
 
-    /// All that it takes is in memory.
-    pub(super) fn copy_strip(&mut self, id: u32) {
+    /// All that can be had is in memory.
+    pub(super) fn write_copy(&mut self, id: u32) {
         let Some(member) = self.member_on_its_way(id) else { return self.end_work(id) };
-        let made = self.rows.works[id].plan.makes.iter().fold(0, |all: Lanes, make| all | make.lanes);
-        if made != 0 {
-            let strip = self.strip_for(id, made);
-            self.rows.works[id].members[member].new = Some(strip);
-            self.make_strips(id, |_, _, lane, count| strip.range(lane, count));
-        }
         let work = &mut self.rows.works[id];
         (work.step, work.pending) = (Step::Write, 1);
-        let (old, new) = (work.members[member].old, work.members[member].new);
-        for (lanes, strip) in [(ALL & !made, old), (made, new)] {
+        let m = &work.members[member];
+        for (lanes, strip) in [(ALL & !m.made, m.old), (m.made, m.new)] {
             let Some(strip) = strip else { continue };
             for (first, count) in runs(lanes) {
                 self.write_beside(id, member, first, strip.range(first, count), false);
@@ -166,6 +166,9 @@ impl Engine {
     pub(super) fn row_copied(&mut self, work: &Work) {
         self.rows.copies.active -= 1;
         let (chunk, row) = work.row;
+        if work.judgement.found_something() {
+            self.check_row(work.row);
+        }
         match work.error {
             None => self.count_row_moved(chunk, row),
             Some(_) => self.shift_failed(chunk),

@@ -27,6 +27,7 @@
 //! | `rebuild.rs` | strips made from others: reconstructions, rebuilds |
 //! | `restore.rs` | what a mend found right, written |
 //! | `check.rs` | parity under a scrub |
+//! | `judge.rs` | what was made for a member, compared with its checksums before it is written |
 //! | `suspect.rs` | whose strip is wrong, where only the parities can tell |
 //! | `column.rs` | a column on its way to another member |
 //! | `missed.rs` | what members miss of rows |
@@ -38,6 +39,7 @@ mod change;
 mod check;
 mod column;
 mod gather;
+mod judge;
 mod missed;
 mod rebuild;
 mod replay;

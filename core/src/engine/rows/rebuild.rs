@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use super::work::{What, Work};
-use super::{ALL, Engine, Lanes, Other, RowId};
+use super::{Engine, Lanes, Other, RowId};
 use crate::engine::mend::runs;
 use crate::profile::data_stripes;
 use crate::profile::parity::plan_read;
@@ -247,30 +247,26 @@ impl Engine {
     }
 
     pub(super) fn plan_rebuild(&mut self, id: u32) -> bool {
-        let mut wanted = alloc::vec![0; self.rows.works[id].members.len()];
-        self.heirs(id).into_iter().for_each(|member| wanted[member] = ALL);
-        self.plan_work(id, |row| plan_read(row, &wanted).ok())
-    }
-
-    pub(super) fn rebuild_strips(&mut self, id: u32) {
-        let makes = self.rows.works[id].plan.makes.clone();
-        for member in makes.iter().flat_map(|make| make.to).flatten() {
-            if self.rows.works[id].members[member].new.is_none() {
-                let strip = self.strip_for(id, ALL);
-                self.rows.works[id].members[member].new = Some(strip);
+        loop {
+            let left = self.rows.works[id].judgement.left();
+            let mut wanted = alloc::vec![0; self.rows.works[id].members.len()];
+            self.heirs(id).into_iter().for_each(|member| wanted[member] = left);
+            let fits = self.plan_work(id, |row| plan_read(row, &wanted).ok());
+            if fits || !self.leave_out_next(id) {
+                return fits;
             }
         }
-        self.make_strips(id, |engine, member, lane, count| {
-            engine.rows.works[id].members[member].new.expect("just made").range(lane, count)
-        });
+    }
+
+    /// Strips are as good as they get.
+    pub(super) fn write_rebuilt(&mut self, id: u32) {
         let work = &mut self.rows.works[id];
         (work.step, work.pending) = (super::work::Step::Write, 1);
-        for make in makes {
-            for member in make.to.into_iter().flatten() {
-                let strip = self.rows.works[id].members[member].new.expect("just made");
-                for (first, count) in runs(make.lanes) {
-                    self.write_strip(id, member, first, strip.range(first, count), false);
-                }
+        for member in 0..self.rows.works[id].members.len() {
+            let m = &self.rows.works[id].members[member];
+            let (Some(strip), made) = (m.new, m.made) else { continue };
+            for (first, count) in runs(made) {
+                self.write_strip(id, member, first, strip.range(first, count), false);
             }
         }
         self.count_work_down(id);
@@ -303,6 +299,9 @@ impl Engine {
             if is_behind && (self.was_away(device, work.roster) || !m.is_good && m.new.is_none()) {
                 self.miss_row(device, work.row, IoError::Gone);
             }
+        }
+        if work.judgement.found_something() {
+            self.check_row(work.row);
         }
         self.catch_up_ended(ROWS, unit);
     }

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::check::Looker;
+use super::judge::Judgement;
 use super::suspect::Hunt;
 use super::{ALL, Engine, Lanes, Part, Reconstruction, Restore, RowId};
 use crate::ChunkType;
@@ -47,6 +48,8 @@ pub(super) struct Work {
     pub(super) zeros: Option<BufId>,
     /// A scrub looks for who is wrong.
     pub(super) hunt: Option<Hunt>,
+    /// Of what was made for a member.
+    pub(super) judgement: Judgement,
     /// The group of the journal that it is in.
     pub(super) group: Option<u64>,
     pub(super) error: Option<IoError>,
@@ -165,7 +168,7 @@ impl Work {
     }
 
     /// Where in its chunk the unit of a data member is.
-    fn place(&self, member: usize) -> u32 {
+    pub(super) fn place(&self, member: usize) -> u32 {
         self.row.1 * self.data as u32 + member as u32
     }
 
@@ -216,6 +219,7 @@ impl Engine {
             memory: 0,
             zeros: None,
             hunt: None,
+            judgement: Judgement::default(),
             group: None,
             error: None,
         })
@@ -232,14 +236,14 @@ impl Engine {
         let counted = alloc::vec![counted; work.data];
         let wrong = self.wrong_lanes(id);
         let work = &self.rows.works[id];
-        let (trust, avoided) = (work.trust, work.avoided);
-        for (trust, avoided) in
-            [(trust, avoided), (trust, None), (trust.max(Trust::OwnSums), None), (Trust::Reads, None)]
-        {
+        let (trust, avoided, without) = (work.trust, work.avoided, work.judgement.without);
+        let tries = [(trust, avoided), (trust, None), (trust.max(Trust::OwnSums), None), (Trust::Reads, None)];
+        // What is made to find out who is wrong is made of nothing less.
+        for (trust, avoided) in tries.into_iter().take(if without.is_some() { 2 } else { 4 }) {
             let mut good: Vec<Lanes> = work.members.iter().map(|m| m.good(trust)).collect();
             good.iter_mut().zip(&wrong).for_each(|(good, wrong)| *good &= !wrong);
-            if let Some(avoided) = avoided {
-                good[avoided] = 0;
+            for member in avoided.into_iter().chain(without) {
+                good[member] = 0;
             }
             let parity = work.members.len() - work.data;
             if let Some(plan) = ask(&Row { data: work.data, parity, counted: &counted, good: &good }) {
@@ -375,7 +379,8 @@ impl Engine {
             Step::Verify => self.work_verified(id),
             Step::Compare => self.parity_compared(id),
             Step::Try => self.member_tried(id),
-            Step::Believe => self.member_believed(id),
+            Step::Believe if work.hunt.is_some() => self.member_believed(id),
+            Step::Believe => self.strips_judged(id),
             Step::Write => self.work_written(id),
             step @ (Step::Note | Step::Journal) => unreachable!("nothing is under way in {step:?}"),
         }
@@ -428,10 +433,10 @@ impl Engine {
         self.count_work_down(id);
     }
 
-    /// It cannot be had: what was read is believed, and what was made is not.
+    /// It cannot be had: what was read is believed, what was made for a member too, and what was made to explain parity is not.
     pub(in crate::engine) fn row_page_refused(&mut self, id: u32, member: u8) {
         let work = &mut self.rows.works[id];
-        if work.step == Step::Believe {
+        if work.step == Step::Believe && work.hunt.is_some() {
             let m = &mut work.members[usize::from(member)];
             m.doubtful = m.made;
         }
@@ -461,13 +466,12 @@ impl Engine {
         match work.what {
             What::Change(_) => self.make_change(id),
             What::Reconstruction(_) => self.reconstruct_lanes(id),
-            What::Rebuild => self.rebuild_strips(id),
-            What::Copy => self.copy_strip(id),
+            What::Rebuild | What::Copy => self.make_and_judge(id),
             What::Restore(_) | What::Check(_) => unreachable!("it is not planned"),
         }
     }
 
-    fn plan_again(&mut self, id: u32) {
+    pub(super) fn plan_again(&mut self, id: u32) {
         let fits = match &self.rows.works[id].what {
             What::Change(_) => self.plan_change_of(id),
             What::Reconstruction(_) => self.plan_reconstruction(id),
