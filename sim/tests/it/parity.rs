@@ -722,6 +722,56 @@ fn a_group_that_is_cut_leaves_the_one_before_it_whole() {
     assert!(caught.is_some(), "it goes unnoticed");
 }
 
+/// A change of a strip is cut after so many steps, and the next opening cannot put in place what the journal has of it: neither the
+/// strip nor parity can be written. None when the change was over before that.
+fn replay_beside_failing_writes(steps: u64) -> Option<bool> {
+    let set = [("checksum", "none"), ("commit_interval", "60s")];
+    let mut world = World::with_pool(steps, &vec![shape(96); 3], Profile::Raid5, Profile::Raid1, &set);
+    let v = world.volume("v", 4 * MIB, VolumeClass::Data);
+    world.run(v, WRITE, 0, 128 * KIB).unwrap();
+    world.run(v, Op::Flush, 0, 0).unwrap();
+    world.run_until_quiet();
+    let chunk = world.engine().pool().chunks().find(|c| c.rows() > 0).expect("there is data");
+    let columns = [0, 2].map(|member| chunk.columns[column_of(Profile::Raid5, 3, 0, member)]);
+    world.submit(1, v, WRITE, 0, 64 * KIB, Default::default());
+    world.drain();
+    for _ in 0..steps {
+        world.step();
+    }
+    if world.outstanding() == 0 {
+        return None;
+    }
+    world.crash(Crash::Process);
+    for column in columns {
+        let (from, to) = (column.offset, column.offset + 64 * KIB);
+        let trouble = Trouble::Error { read: false, write: true, flush: false, from, to, percent: 100, left: u64::MAX };
+        world.faults.0.push(Fault { device: column.device.0, trouble });
+    }
+    world.open().unwrap();
+    world.run_until_quiet();
+    // The other strip is whole, and can be read where it is. What is torn is an error, and nothing is made of it.
+    world.run(v, Op::Read, 64 * KIB, 64 * KIB).unwrap();
+    let is_torn = world.run(v, Op::Read, 0, 64 * KIB).is_err();
+    if is_torn {
+        assert!(world.run(v, WRITE, 0, 4 * KIB).is_err(), "nothing is written over it");
+    }
+    world.crash(Crash::Process);
+    world.faults.0.clear();
+    world.open().unwrap();
+    world.run_until_quiet();
+    assert_eq!(world.run(v, Op::Read, 0, 128 * KIB), Ok(()));
+    all_is_well(&mut world);
+    check_parity(&world);
+    Some(is_torn)
+}
+
+#[test]
+fn what_a_replay_cannot_put_in_place_is_an_error_until_the_next_one_does() {
+    let torn: Vec<bool> = (0..).map_while(replay_beside_failing_writes).collect();
+    println!("{torn:?}");
+    assert!(torn.contains(&false) && torn.contains(&true), "{torn:?}");
+}
+
 /// Metadata goes to another profile, and the journal with it, while rows change; a cut after so many steps. None when it was over
 /// before that.
 fn cut_beside_a_journal_that_moves(steps: u64, slip: Option<Slip>) -> Option<Result<(), String>> {

@@ -5,11 +5,11 @@
 //!   groups that some copy of the journal lacks --> written there, forced --> all in place --> the first checkpoint
 //! ```
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Engine, RowId};
+use super::{Engine, Lanes, RowId};
 use crate::chunk::Column;
 use crate::engine::Slip;
 use crate::engine::sums::SUMS_VOLUME;
@@ -26,6 +26,8 @@ const ACTIVE_MAX: u32 = 256;
 pub(super) struct Replay {
     lacking: Vec<Lacking>,
     left: Vec<(RowId, u8, u8, Arc<[u8]>)>,
+    /// What the journal has of each row, by data member.
+    changed: BTreeMap<RowId, Vec<Lanes>>,
     pending: u32,
     step: Step,
 }
@@ -69,8 +71,13 @@ impl Engine {
             .filter(|((row, ..), _)| is_live(row))
             .map(|((row, member, lane), bytes)| (row, member, lane, bytes))
             .collect();
-        let rows: BTreeSet<RowId> = left.iter().map(|(row, ..)| *row).collect();
-        rows.into_iter().for_each(|row| self.note_row_unflushed(row));
+        let mut changed: BTreeMap<RowId, Vec<Lanes>> = BTreeMap::new();
+        for &(row, member, lane, _) in &left {
+            let data = self.pool.chunk(row.0).map_or(0, |chunk| chunk.row_units() as usize);
+            let members = changed.entry(row).or_insert_with(|| alloc::vec![0; data]);
+            members.get_mut(usize::from(member)).into_iter().for_each(|lanes| *lanes |= 1 << lane);
+        }
+        changed.keys().for_each(|&row| self.note_row_unflushed(row));
         if left.is_empty() || self.slips(Slip::JournalNotCompleted) {
             // Void groups only.
             lacking.clear();
@@ -78,7 +85,7 @@ impl Engine {
         if may_know_more || !left.is_empty() {
             self.park_requests();
         }
-        self.rows.replay = Replay { lacking, left, step: Step::Journal, ..Replay::default() };
+        self.rows.replay = Replay { lacking, left, changed, step: Step::Journal, ..Replay::default() };
         self.replay_on();
         self.is_replaying()
     }
@@ -100,6 +107,7 @@ impl Engine {
         self.replay_rows();
         if self.rows.replay.pending == 0 {
             self.rows.replay.step = Step::Done;
+            self.rows.replay.changed.clear();
         }
     }
 
@@ -148,8 +156,10 @@ impl Engine {
         } else if let Err(error) = result {
             let row = (io.set.chunk, (io.set.offset / STRIP) as u32);
             if !self.miss_row(io.device, row, error) {
-                // A row that is neither old nor new: nothing may be written on top of that, nor made of it.
-                self.tear_row(row);
+                // A row that is neither old nor new: nothing may be written on top of that, nor made of it. Strips that did not change
+                // can be read where they are.
+                let changed = self.rows.replay.changed.get(&row).cloned().unwrap_or_default();
+                self.rows.torn.insert(row, changed);
                 self.commit.kill();
             }
         }

@@ -438,15 +438,11 @@ impl Engine {
         let is_lost = |&(chunk, row): &RowId| regions.contains(&of_row(chunk, row));
         let torn: Vec<RowId> = unsettled.flat_map(|held| held.rows.iter().copied()).filter(is_lost).collect();
         for row in torn {
-            self.tear_row(row);
+            // Nothing may be made of this row, nor read of it.
+            let data = self.pool.chunk(row.0).map_or(0, |chunk| chunk.row_units() as usize);
+            self.rows.torn.insert(row, alloc::vec![ALL; data]);
             self.commit.kill();
         }
-    }
-
-    /// Nothing may be made of this row, nor read of it.
-    pub(super) fn tear_row(&mut self, row: RowId) {
-        let data = self.pool.chunk(row.0).map_or(0, |chunk| chunk.row_units() as usize);
-        self.rows.torn.insert(row, alloc::vec![ALL; data]);
     }
 
     /// What waits for the journal hears that nothing will be written.
