@@ -65,6 +65,11 @@ impl Bench {
         settle(&mut self.engine, &mut self.now, &mut Vec::new());
     }
 
+    /// It.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
     /// The pool under it.
     pub fn pool(&self) -> &braid_core::pool::Pool {
         self.engine.pool()

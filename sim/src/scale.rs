@@ -3,7 +3,9 @@
 //! ```text
 //!   by devices       raid10 of NVMe of 1 TiB    a read and an overwrite of 4 KiB at random, depth 32
 //!                    raid1 of the same          a first write of 64 KiB that needs a new chunk, and one that does not
-//!                    either                     superblocks to a pool; the chunks that one lost member leaves to rebuild
+//!                    either                     superblocks to a pool
+//!                    raid1 of 32 GiB             what one lost member leaves to rebuild: found, and planned as `braid replace -n` does,
+//!                    8 chunks of 1 GiB each      with a place for each of its chunks and capacity and survivable failures after it
 //!   by volume size   raid1 over 100 devices     the same requests at places all over the volume; memory of its map
 //! ```
 //!
@@ -21,7 +23,9 @@
 use std::time::Instant;
 
 use braid_core::control::VolumeClass;
+use braid_core::device::{Device, DeviceClass};
 use braid_core::meta::assembly::{Assembly, Step};
+use braid_core::meta::format::NewDevice;
 use braid_core::request::Op;
 use braid_core::units::{DeviceId, GIB, KIB, MIB, UNIT, Uuid};
 
@@ -33,8 +37,9 @@ use crate::world::{Shape, World};
 
 /// Exponents up to this count as logarithmic growth.
 pub const LOGARITHMIC: f64 = 0.3;
-/// What grows with the number of members in any case may do so in proportion, with a logarithm on top.
-const PROPORTIONAL: f64 = 1.15;
+/// What grows with the number of members in any case may do so in proportion, with a logarithm on top (n log n from 10 to 10,000 is
+/// p = 1.2) and a cache that is too small.
+const PROPORTIONAL: f64 = 1.25;
 
 /// Requests of one kind in one measurement.
 const REQUESTS: u64 = 100_000;
@@ -94,13 +99,17 @@ fn by_devices(lab: &Lab, sheet: &mut Sheet, devices: &[usize], seed: u64) {
     let mut requests = [Curve::new("read", "ns"), Curve::new("overwrite", "ns"), Curve::new("first write", "ns")];
     let mut chunk = [Curve::new("first write with a new chunk", "ns")];
     let mut rest = [Curve::new("assemble", "us"), Curve::new("plan a rebuild", "us")];
+    let mut found = [Curve::new("find what a member holds", "ns a chunk")];
     for &n in devices {
-        let (read, write, planned) = requests_on(n, REQUESTS, seed);
+        let (read, write) = requests_on(n, REQUESTS, seed);
         (lab.tell)(&format!("{n} devices: a read {read:.0} ns, an overwrite {write:.0} ns"));
         let (first, opening) = first_writes_on(n, seed);
         (lab.tell)(&format!("{n} devices: a first write {first:.0} ns, one with a new chunk {opening:.0} ns"));
         let assembled = assemble(n, seed);
         (lab.tell)(&format!("{n} devices: opened in {:.0} us", assembled / 1e3));
+        let (per_chunk, planned) = rebuild_of(n, seed);
+        (lab.tell)(&format!("{n} devices: a rebuild is planned in {:.0} us", planned / 1e3));
+        found[0].points.push((n as f64, per_chunk));
         for (curve, y) in requests.iter_mut().zip([read, write, first]) {
             curve.points.push((n as f64, y));
         }
@@ -112,6 +121,7 @@ fn by_devices(lab: &Lab, sheet: &mut Sheet, devices: &[usize], seed: u64) {
     let by = |n: f64| format!("{n} devices");
     tell(sheet, &requests, "CPU a request by devices", ("devices", "ns"), LOGARITHMIC, by);
     tell(sheet, &chunk, "CPU of a chunk by devices", ("devices", "ns"), LOGARITHMIC, by);
+    tell(sheet, &found, "Finding what a member holds by devices", ("devices", "ns"), LOGARITHMIC, by);
     tell(sheet, &rest, "Opening and rebuilding by devices", ("devices", "us"), PROPORTIONAL, by);
 }
 
@@ -179,8 +189,8 @@ fn world(devices: usize, bytes: u64, profile: &str, seed: u64) -> World {
     world
 }
 
-/// ns of a read and of an overwrite, and of finding what one lost member leaves to rebuild.
-pub fn requests_on(devices: usize, requests: u64, seed: u64) -> (f64, f64, f64) {
+/// ns of a read and of an overwrite.
+pub fn requests_on(devices: usize, requests: u64, seed: u64) -> (f64, f64) {
     let span = (devices as u64 * 20 * MIB).max(GIB);
     let mut world = world(devices, TIB, "raid10", seed);
     let volume = world.volume("v", span, VolumeClass::Auto);
@@ -189,13 +199,50 @@ pub fn requests_on(devices: usize, requests: u64, seed: u64) -> (f64, f64, f64) 
     (0..span).step_by(MIB as usize).for_each(|at| bench.one(WRITE, at, MIB));
     let read = least(3, || bench.random(Op::Read, requests, 32));
     let write = least(3, || bench.random(WRITE, requests, 32));
-    let plan = least(9, || {
+    (read / requests as f64, write / requests as f64)
+}
+
+/// Bytes of a member of a pool that a member is lost of.
+const DEVICE: u64 = 32 * GIB;
+
+/// ns to find a chunk of those that one member leaves to rebuild, and to plan that for a new device in its place.
+pub fn rebuild_of(devices: usize, seed: u64) -> (f64, f64) {
+    let mut world = world(devices, DEVICE, "raid1", seed);
+    let content = devices as u64 * DEVICE / 8;
+    let volume = world.volume("v", content, VolumeClass::Auto);
+    world.run_until_quiet();
+    let mut bench = Bench::of(world, volume, 1);
+    (0..content).step_by(1 << 30).for_each(|at| bench.one(WRITE, at, GIB));
+    let lost = DeviceId(devices as u32 / 2);
+    let chunks = bench.pool().chunks_on(lost).count();
+    assert!(chunks > 4, "{chunks} chunks stand on the member");
+    let find = least(9, || {
         let begun = Instant::now();
-        let chunks = bench.pool().chunks_on(DeviceId(devices as u32 / 2)).count();
-        assert!(chunks > 0, "nothing stands on the member");
+        assert_eq!(bench.pool().chunks_on(lost).count(), chunks);
         begun.elapsed().as_nanos() as u64
     });
-    (read / requests as f64, write / requests as f64, plan)
+    let plan = least(3, || {
+        let first = bench.pool().next_device_id();
+        let new = Device::new(first, &new_device());
+        let begun = Instant::now();
+        let outlook = bench.engine().may_replace(lost, first, [new].into_iter()).expect("it fits");
+        assert!(outlook.moves > 0);
+        begun.elapsed().as_nanos() as u64
+    });
+    (find / chunks as f64, plan)
+}
+
+/// In place of the one that is lost.
+fn new_device() -> NewDevice {
+    NewDevice {
+        uuid: Uuid([7; 16]),
+        path: "new".into(),
+        size: DEVICE,
+        class: DeviceClass::parse("nvme").expect("a class"),
+        rotational: false,
+        tiers: None,
+        hint: Default::default(),
+    }
 }
 
 /// The least of several measurements: what disturbs only adds.
@@ -331,8 +378,17 @@ mod tests {
     /// Not what it costs: that everything the measurement does can be done.
     #[test]
     fn small_pools_can_be_measured() {
-        let (read, write, plan) = requests_on(10, 1_000, 1);
+        let (read, write) = requests_on(10, 1_000, 1);
+        let (find, plan) = rebuild_of(10, 1);
         let (first, opening) = first_writes_on(10, 1);
-        assert!(read > 0.0 && write > 0.0 && plan > 0.0 && first > 0.0 && opening > 0.0 && assemble(10, 1) > 0.0);
+        assert!(
+            read > 0.0
+                && write > 0.0
+                && find > 0.0
+                && plan > 0.0
+                && first > 0.0
+                && opening > 0.0
+                && assemble(10, 1) > 0.0
+        );
     }
 }
