@@ -183,18 +183,19 @@ impl Report {
     }
 
     fn text(&self) -> String {
-        let Tally { points, states, in_recovery, cuts, lives, whole } = self.tally;
+        let Tally { points, states, in_recovery, cuts, lives, whole, hash } = self.tally;
         let (rate, took) = (self.rate(), self.took.as_secs_f64());
         format!(
             "{points} crash points ({in_recovery} in recovery, {states} different states) at {cuts} cuts of {lives} runs, {whole} of which were cut from beginning to end, {rate} a second a core, \
-             {took:.0} s"
+             {took:.0} s, trace {hash:016x}"
         )
     }
 
     fn json(&self) -> Value {
-        let Tally { points, states, in_recovery, cuts, lives, whole } = self.tally;
+        let Tally { points, states, in_recovery, cuts, lives, whole, hash } = self.tally;
         json!({
             "failed": false, "points": points, "states": states, "in_recovery": in_recovery, "cuts": cuts, "runs": lives, "whole": whole,
+            "trace": format!("{hash:016x}"),
             "points_per_s_core": self.rate(), "seconds": self.took.as_secs_f64(),
         })
     }

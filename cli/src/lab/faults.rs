@@ -2,7 +2,7 @@
 
 use std::panic;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use braid_host::control::api::ApiError;
@@ -20,7 +20,8 @@ pub(super) fn faults(flags: &FaultsFlags, json: bool) -> Outcome {
     // A case that fails says what was wrong by itself.
     panic::set_hook(Box::new(|_| {}));
     let begun = Instant::now();
-    let failures = run_all(&cases, flags);
+    let (trace, failures) = run_all(&cases, flags);
+    let trace = format!("{trace:016x}");
     let seconds = begun.elapsed().as_secs_f64();
     let again = |case: &Case| format!("braid lab faults --case {case}");
     if json {
@@ -28,11 +29,11 @@ pub(super) fn faults(flags: &FaultsFlags, json: bool) -> Outcome {
             failures.iter().map(|(case, why)| json!({"case": case.to_string(), "why": why, "again": again(case)}));
         let value = json!({
             "schema": "lab.faults", "version": 1, "failed": !failures.is_empty(), "cases": cases.len(),
-            "failures": told.collect::<Vec<_>>(), "seconds": seconds,
+            "failures": told.collect::<Vec<_>>(), "seconds": seconds, "trace": trace,
         });
         commands::print(&format!("{value}\n"));
     } else if failures.is_empty() {
-        commands::print(&format!("All well: {} cases, {seconds:.0} s\n", cases.len()));
+        commands::print(&format!("All well: {} cases, {seconds:.0} s, trace {trace}\n", cases.len()));
     } else {
         for (case, why) in failures.iter().take(TOLD_MAX) {
             commands::print(&format!("{case}: {why}\nAgain: {}\n", again(case)));
@@ -66,20 +67,21 @@ fn chosen(flags: &FaultsFlags) -> Result<Vec<Case>, ApiError> {
     Ok(all.collect())
 }
 
-/// In the order of the cases, on several threads.
-fn run_all<'a>(cases: &'a [Case], flags: &FaultsFlags) -> Vec<(&'a Case, String)> {
+/// On several threads: the traces of those that went well, whoever came first, and failures in the order of the cases.
+fn run_all<'a>(cases: &'a [Case], flags: &FaultsFlags) -> (u64, Vec<(&'a Case, String)>) {
     let threads = flags.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, |n| n.get());
     let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let runner = matrix::Runner::default();
+    let (runner, trace) = (matrix::Runner::default(), AtomicU64::new(0));
     let work = || {
         while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Err(why) = runner.run(case, None) {
-                failures.lock().expect("nobody panics with the lock").push((case, why));
+            match runner.run(case, None) {
+                Ok(hash) => _ = trace.fetch_add(hash, Ordering::Relaxed),
+                Err(why) => failures.lock().expect("nobody panics with the lock").push((case, why)),
             }
         }
     };
     std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
     let mut failures = failures.into_inner().expect("nobody panics with the lock");
     failures.sort_by_key(|(case, _)| cases.iter().position(|other| other == *case));
-    failures
+    (trace.into_inner(), failures)
 }

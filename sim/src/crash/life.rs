@@ -249,6 +249,8 @@ impl<'a> Life<'a> {
 
     fn end(mut self) -> Result<Tape, String> {
         self.rest()?;
-        Ok(*self.world.tape.take().expect("it was recorded"))
+        let mut tape = *self.world.tape.take().expect("it was recorded");
+        tape.hash = self.world.hash;
+        Ok(tape)
     }
 }

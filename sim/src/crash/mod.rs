@@ -149,6 +149,8 @@ pub struct Tally {
     pub lives: u64,
     /// Of these, first ones that were cut everywhere, in every state that is looked at.
     pub whole: u64,
+    /// Of what was recorded, run by run, in whatever order.
+    pub hash: u64,
 }
 
 impl Tally {
@@ -160,6 +162,7 @@ impl Tally {
         self.cuts += other.cuts;
         self.lives += other.lives;
         self.whole += other.whole;
+        self.hash = self.hash.wrapping_add(other.hash);
     }
 }
 
@@ -182,7 +185,7 @@ pub fn scene(name: &str, seed: u64, most: u64, rules: Rules) -> Result<Tally, Fa
     let Some(scene) = Scene::new(name, seed) else { return Ok(Tally::default()) };
     let fail = |point: Point, why: String| Failure { scene: name.into(), seed, point, why };
     let tape = caught(|| life::first(&scene, rules.mistake)).map_err(|why| fail(Point::default(), why))?;
-    let tally = Tally { lives: 1, ..Tally::default() };
+    let tally = Tally { lives: 1, hash: tape.hash, ..Tally::default() };
     let mut sweep = Sweep { scene: &scene, most, rules, tally, path: Vec::new(), is_whole: true };
     match sweep.cut(&tape) {
         Ok(()) => {
@@ -280,6 +283,7 @@ impl Sweep<'_> {
             let seed = life_seed(self.scene, cut);
             let next = caught(|| life::next(self.scene, moment.tape(), moment, &present, seed))?;
             self.tally.lives += 1;
+            self.tally.hash = self.tally.hash.wrapping_add(next.hash);
             let was_whole = self.is_whole;
             self.is_whole &= present.iter().all(|&here| here);
             self.cut(&next)?;

@@ -69,6 +69,8 @@ pub(crate) struct Tape {
     /// Something was asked since the last [`Mark::Learnt`].
     is_behind: bool,
     gone: Vec<bool>,
+    /// Of the world that was recorded, at its end.
+    pub(crate) hash: u64,
 }
 
 impl Tape {
@@ -85,7 +87,7 @@ impl Tape {
             base.push(blocks);
         }
         let (gone, books) = (vec![false; disks.len()], first.books.clone());
-        Tape { cells, base, marks: Vec::new(), first, books, mistake, boot, is_behind: false, gone }
+        Tape { cells, base, marks: Vec::new(), first, books, mistake, boot, is_behind: false, gone, hash: 0 }
     }
 
     /// A client asked for a change; `answer` is what the oracle hears when that is answered.

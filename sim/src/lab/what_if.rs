@@ -273,6 +273,11 @@ pub fn advise(jobs: &[Job], trials: &[Trial]) -> Option<Advice> {
     let matters = best > 0 && margin_permille >= MARGIN_MIN && is_apart;
     let mut sentences = vec![verdict(best, winner, measure, margin_permille, matters, noise)];
     sentences.extend(reservations(best, today, winner, measure));
+    let is_same = |trial: &&Trial| trial.outcome.hash == today.outcome.hash && trial.by_seed == today.by_seed;
+    let same: Vec<&str> = trials[1..].iter().filter(is_same).map(|trial| trial.name.as_str()).collect();
+    if !same.is_empty() {
+        sentences.push(format!("Changes nothing here, to the last command: {}.", same.join(", ")));
+    }
     let unseen = today.outcome.jobs.iter().zip(&counts).filter(|(_, counts)| !**counts);
     let unseen: Vec<&str> = unseen.map(|(job, _)| job.name.as_str()).collect();
     if !unseen.is_empty() && unseen.len() < counts.len() {
@@ -367,7 +372,8 @@ mod tests {
                 all.sides[0].bytes += job.sides[0].bytes;
                 all.runtime_ns += job.runtime_ns;
             });
-            let outcome = Outcome { jobs, all, ..blank.clone() };
+            let hash = name.bytes().map(u64::from).sum();
+            let outcome = Outcome { jobs, all, hash, ..blank.clone() };
             Trial { name: name.into(), setup: setup.clone(), outcome, spread_permille: 0, by_seed: Vec::new() }
         };
         let today = trial("today", vec![job(20 << 20, 10), job(1000 << 20, 5)]);
@@ -378,7 +384,14 @@ mod tests {
         let advice = advise(&[Job::default()], &[today.clone(), quick]).expect("advice");
         assert_eq!(advice.sentences, ["Take quick: 41.4 % more throughput than today."]);
         let cut = trial("cut", vec![job(40 << 20, 10), JobOutcome::new("backup")]);
-        let advice = advise(&[Job::default()], &[today, cut]).expect("advice");
+        let advice = advise(&[Job::default()], &[today.clone(), cut]).expect("advice");
+        let [other, same] = [today.clone(), today.clone()].map(|trial| Trial { name: "other".into(), ..trial });
+        let other = Trial { outcome: Outcome { hash: 1, ..other.outcome }, ..other };
+        let sentences = |trial: Trial| advise(&[Job::default()], &[today.clone(), trial]).expect("advice").sentences;
+        assert_eq!(
+            (sentences(other).len(), &sentences(same)[1][..]),
+            (1, "Changes nothing here, to the last command: other.")
+        );
         assert!(advice.sentences[1].starts_with("Not weighed, as not every run came to it: j."), "{advice:?}");
     }
 

@@ -77,7 +77,7 @@ pub struct Runner {
 
 impl Runner {
     /// Runs a case, perhaps with a mistake of the engine: what was wrong, if anything, as a sentence of a checker.
-    pub fn run(&self, case: &Case, slip: Option<Slip>) -> Result<(), String> {
+    pub fn run(&self, case: &Case, slip: Option<Slip>) -> Result<u64, String> {
         let all = || Run::new(case, slip).all(self.events_of(case.layout, case.phase));
         catch_unwind(AssertUnwindSafe(all)).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
@@ -143,13 +143,14 @@ impl<'a> Run<'a> {
         Run { case, world, volume, expected }
     }
 
-    fn all(mut self, events: u64) -> Result<(), String> {
+    fn all(mut self, events: u64) -> Result<u64, String> {
         self.phase(events)?;
         self.read_all()?;
         match self.expected.is_within {
-            true => self.heal(),
-            false => self.restart(),
+            true => self.heal()?,
+            false => self.restart()?,
         }
+        Ok(self.world.hash)
     }
 
     /// The phase, of so many events if nothing goes wrong, with its faults, to its end.
