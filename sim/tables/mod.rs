@@ -7,7 +7,7 @@
 //! | `ssd_metadata/placement.rs` | which devices hold data and metadata under `ssd_metadata`, 2020 |
 //! | `ssd_metadata/upgrade.rs` | how long a package upgrade takes with metadata on the SSD, 2020 |
 //! | `dm_stripe.rs` | map calls of a striped device before and after requests could grow over pages, 2011 |
-//! | `zfs_scrub.rs` | random reads beside a scrub before and after OpenZFS held its background work back, 2020 |
+//! | `zfs_scrub/` | random reads beside a scrub before and after OpenZFS held its background work back, 2020 |
 //! | `parity.rs` | a mixed raid6, whole and without members: braid's own numbers |
 //! | `rbd_merge/` | sequential reads of an RBD image under a budget, a scheduler, or in batches, 2019; a measured Ceph |
 
