@@ -268,7 +268,7 @@ impl Engine {
         self.renew_roster(device);
         self.lapse_reads(device);
         // Where only it has the log, a note of it may be lost with the rest: whoever asks for a flush hears of it.
-        let can_be_noted = self.has_records_besides(device);
+        let can_be_noted = self.spares_system(device);
         if can_be_noted && self.slips(Slip::LossNotNoted) {
             return true;
         }
@@ -372,17 +372,20 @@ impl Engine {
         }
     }
 
-    /// Whether the pool's own records are on other members, as of now: not on one that gets them only with the checkpoint under way.
+    /// Whether the pool's own records are on other members, as of now: not on one that gets them only with the checkpoint under way. At
+    /// an opening nothing is claimed before that.
     pub(super) fn has_records_besides(&self, device: DeviceId) -> bool {
         let is_copy = |c: &Column| c.device != device && !self.stale.receiving.contains(&c.device);
-        self.spares_system(device) && (self.stale.receiving.is_empty() || self.have_records(is_copy))
+        let is_settled = self.stale.receiving.is_empty() || self.commit.is_opening();
+        self.spares_system(device) && (is_settled || self.have_records(is_copy))
     }
 
     /// All who had the pool's own records went or failed while another one was still getting them: what is stable depends on a
     /// checkpoint that does not count yet.
     pub(super) fn do_records_hang(&self) -> bool {
         let is_copy = |c: &Column| !self.stale.receiving.contains(&c.device);
-        !self.stale.receiving.is_empty() && self.have_records(|_| true) && !self.have_records(is_copy)
+        let is_settled = self.stale.receiving.is_empty() || self.commit.is_opening();
+        !is_settled && self.have_records(|_| true) && !self.have_records(is_copy)
     }
 
     /// Members that are not there missed this change, also when theirs was done before they went: nothing has flushed it. And

@@ -256,13 +256,18 @@ impl Engine {
         if self.slips(Slip::LossNotDoubted) {
             return;
         }
-        self.commit.doubt = Some(self.journal.next_seq());
+        self.doubt_log();
         let Some(checkpoint) = &mut self.commit.checkpoint else { return };
         if matches!(checkpoint.step, Step::Pages | Step::Flush) && checkpoint.again.is_none() {
             checkpoint.again = Some(self.now + PAUSE_NS * u64::from(checkpoint.tries));
             checkpoint.tries += 1;
             checkpoint.failed |= checkpoint.tries > AGAIN_MAX;
         }
+    }
+
+    /// What the log says up to now may be on no member: nothing is claimed until a checkpoint counts that does not need it.
+    pub(super) fn doubt_log(&mut self) {
+        self.commit.doubt = Some(self.journal.next_seq());
     }
 
     /// When pages are written again.

@@ -40,7 +40,7 @@ impl Engine {
 
     pub(super) fn drive_round(&mut self) {
         if self.commit.doubt.is_none() && !self.commit.dead && self.do_records_hang() {
-            self.doubt_records();
+            self.doubt_log();
         }
         loop {
             match self.commit.round {
@@ -199,11 +199,15 @@ impl Engine {
             (Some(device), Ok(())) => device.flushed = device.flushed.max(covered),
             // It may have lost anything since the last flush: what others hold as well is caught up.
             (_, Err(error)) if error != IoError::Gone => {
-                let has_copy = self.has_records_besides(io.device);
+                let (has_copy, will_have) = (self.has_records_besides(io.device), self.spares_system(io.device));
                 lost = !self.lose_unflushed(io.device, error);
-                match has_copy {
-                    true => self.copy_of_records_lost(io.device, !lost),
-                    false => self.doubt_records(),
+                match (has_copy, will_have) {
+                    (true, _) => self.copy_of_records_lost(io.device, !lost),
+                    (false, true) => {
+                        self.doubt_log();
+                        self.copy_of_records_lost(io.device, !lost);
+                    }
+                    (false, false) => self.doubt_records(),
                 }
             }
             // It went, and what it had is noted, unless something is nowhere else.
