@@ -105,8 +105,9 @@ impl Engine {
         self.journal.blocks_used() > self.journal.blocks() / 2
     }
 
-    /// A checkpoint is due since what the log says may be gone.
-    pub(in crate::engine) fn is_log_in_doubt(&self) -> bool {
+    /// What the log says may be on no member: the only one that had it lost its cache. A checkpoint is due, and until it counts nothing is
+    /// claimed.
+    pub fn is_log_in_doubt(&self) -> bool {
         self.commit.doubt.is_some()
     }
 
