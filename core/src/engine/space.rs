@@ -375,6 +375,9 @@ impl Engine {
 
     /// Takes back what nobody can see any more.
     pub(super) fn reclaim(&mut self) {
+        if self.has_left_system() {
+            self.let_system_go();
+        }
         if !self.space.is_waiting() && self.space.starved.is_empty() {
             return;
         }
