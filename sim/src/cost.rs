@@ -65,7 +65,7 @@ impl Bench {
         settle(&mut self.engine, &mut self.now, &mut Vec::new());
     }
 
-    /// It.
+    /// The engine that is measured.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }

@@ -4,8 +4,8 @@
 //!   by devices       raid10 of NVMe of 1 TiB    a read and an overwrite of 4 KiB at random, depth 32
 //!                    raid1 of the same          a first write of 64 KiB that needs a new chunk, and one that does not
 //!                    either                     superblocks to a pool
-//!                    raid1 of 32 GiB             what one lost member leaves to rebuild: found, and planned as `braid replace -n` does,
-//!                    8 chunks of 1 GiB each      with a place for each of its chunks and capacity and survivable failures after it
+//!                    raid1 of 32 GiB            what one lost member leaves to rebuild: found, and planned as `braid replace -n` does,
+//!                    8 chunks of 1 GiB each     with a place for each of its chunks and capacity and survivable failures after it
 //!   by volume size   raid1 over 100 devices     the same requests at places all over the volume; memory of its map
 //! ```
 //!
@@ -202,7 +202,7 @@ pub fn requests_on(devices: usize, requests: u64, seed: u64) -> (f64, f64) {
     (read / requests as f64, write / requests as f64)
 }
 
-/// Bytes of a member of a pool that a member is lost of.
+/// Bytes of a member where one is lost.
 const DEVICE: u64 = 32 * GIB;
 
 /// ns to find a chunk of those that one member leaves to rebuild, and to plan that for a new device in its place.

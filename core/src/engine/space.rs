@@ -54,6 +54,8 @@ struct Retired {
 enum Place {
     Unit(Entry),
     Extent(Column),
+    /// A system chunk that no checkpoint refers to.
+    System(ChunkId),
 }
 
 impl Space {
@@ -84,9 +86,9 @@ impl Space {
         self.retired.front().is_some_and(|r| r.lsn <= lsn) || !self.closing.is_empty()
     }
 
-    /// Somebody may still look at a column that changed places.
+    /// Somebody may still look at a column that changed places, or at a system chunk that was left.
     pub(super) fn holds_extents(&self) -> bool {
-        self.retired.iter().any(|r| matches!(r.what, Place::Extent(_)))
+        self.retired.iter().any(|r| !matches!(r.what, Place::Unit(_)))
     }
 
     /// Free units of chunks of a type that are there; with `any`, of those too where nothing is to stay.
@@ -335,6 +337,19 @@ impl Engine {
         self.space.retired.push_back(Retired { what: Place::Extent(column), epoch, lsn });
     }
 
+    /// A checkpoint that counts left a system chunk: no record says so.
+    pub(super) fn retire_system_chunk(&mut self, id: ChunkId) {
+        let (epoch, lsn) = (self.space.epoch, self.journal.stable());
+        self.space.retired.push_back(Retired { what: Place::System(id), epoch, lsn });
+    }
+
+    fn free_system_chunk(&mut self, id: ChunkId) {
+        self.pool.apply(Record::ChunkRemove(id)).expect("a system chunk was there");
+        self.outputs.push_back(Output::Event(Event::ChunkReleased { chunk: id }));
+        self.space.room = true;
+        self.note_room();
+    }
+
     pub(super) fn free_extent(&mut self, Column { device, offset }: Column) {
         if let Some(device) = self.pool.device_mut(device) {
             device.used.remove(&offset);
@@ -375,9 +390,6 @@ impl Engine {
 
     /// Takes back what nobody can see any more.
     pub(super) fn reclaim(&mut self) {
-        if self.has_left_system() {
-            self.let_system_go();
-        }
         if !self.space.is_waiting() && self.space.starved.is_empty() {
             return;
         }
@@ -395,6 +407,10 @@ impl Engine {
                 Place::Unit(entry) => entry,
                 Place::Extent(column) => {
                     self.free_extent(column);
+                    continue;
+                }
+                Place::System(id) => {
+                    self.free_system_chunk(id);
                     continue;
                 }
             };

@@ -372,20 +372,23 @@ impl Engine {
         }
     }
 
-    /// Whether the pool's own records are on other members, as of now: not on one that gets them only with the checkpoint under way. At
-    /// an opening nothing is claimed before that.
-    pub(super) fn has_records_besides(&self, device: DeviceId) -> bool {
-        let is_copy = |c: &Column| c.device != device && !self.stale.receiving.contains(&c.device);
-        let is_settled = self.stale.receiving.is_empty() || self.commit.is_opening();
-        self.spares_system(device) && (is_settled || self.have_records(is_copy))
+    /// It gets all records with the checkpoint under way, and is no copy of them yet. Before that of an opening nothing is claimed, so
+    /// there it counts.
+    fn is_receiving(&self, device: DeviceId) -> bool {
+        self.stale.receiving.contains(&device) && !self.commit.is_opening()
     }
 
-    /// All who had the pool's own records went or failed while another one was still getting them: what is stable depends on a
-    /// checkpoint that does not count yet.
-    pub(super) fn do_records_hang(&self) -> bool {
-        let is_copy = |c: &Column| !self.stale.receiving.contains(&c.device);
-        let is_settled = self.stale.receiving.is_empty() || self.commit.is_opening();
-        !is_settled && self.have_records(|_| true) && !self.have_records(is_copy)
+    /// Whether the pool's own records are on other members now.
+    pub(super) fn has_records_besides(&self, device: DeviceId) -> bool {
+        let is_copy = |c: &Column| c.device != device && !self.is_receiving(c.device);
+        self.spares_system(device) && (self.stale.receiving.is_empty() || self.have_records(is_copy))
+    }
+
+    /// All others that had the pool's own records went or failed: what is stable depends on a checkpoint that does not count yet.
+    pub(super) fn only_receivers_have_records(&self) -> bool {
+        !self.stale.receiving.is_empty()
+            && self.have_records(|_| true)
+            && !self.have_records(|c| !self.is_receiving(c.device))
     }
 
     /// Members that are not there missed this change, also when theirs was done before they went: nothing has flushed it. And

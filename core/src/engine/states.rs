@@ -62,7 +62,6 @@ impl Engine {
                 self.note_spare();
             }
             self.note_what_becomes_of(device);
-            self.check_rows_left();
             self.post_views();
         }
     }
@@ -76,12 +75,10 @@ impl Engine {
             (DeviceState::Online, Role::Leaving) => member.become_state(DeviceState::Removing),
             (DeviceState::Removing, Role::Member | Role::Spare) => member.become_state(DeviceState::Online),
             (DeviceState::Online, _) if is_heir => member.become_state(DeviceState::Rebuilding),
-            (DeviceState::Rebuilding, _) if !is_heir && !is_behind => {
-                member.become_state(DeviceState::Online);
-                self.check_rows_left();
-            }
+            (DeviceState::Rebuilding, _) if !is_heir && !is_behind => member.become_state(DeviceState::Online),
             _ => {}
         }
+        self.check_deferred_rows();
     }
 
     /// How far a member is that is being rebuilt, in bytes: what it missed comes before what it gets.

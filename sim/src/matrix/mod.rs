@@ -76,7 +76,7 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Runs a case, perhaps with a mistake of the engine: what was wrong, if anything, as a sentence of a checker.
+    /// Runs a case, perhaps with a mistake of the engine: its trace, or what was wrong as a sentence of a checker.
     pub fn run(&self, case: &Case, slip: Option<Slip>) -> Result<u64, String> {
         let all = || Run::new(case, slip).all(self.events_of(case.layout, case.phase));
         catch_unwind(AssertUnwindSafe(all)).unwrap_or_else(|panic| {

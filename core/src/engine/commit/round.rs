@@ -39,7 +39,7 @@ impl Engine {
     }
 
     pub(super) fn drive_round(&mut self) {
-        if self.commit.doubt.is_none() && !self.commit.dead && self.do_records_hang() {
+        if self.commit.doubt.is_none() && !self.commit.dead && self.only_receivers_have_records() {
             self.doubt_log();
         }
         loop {
@@ -261,32 +261,28 @@ impl Engine {
     }
 
     /// Whether such columns have all of the pool's own records that the checkpoint under way is to stand for.
-    pub(in crate::engine) fn have_records(&self, which: impl Fn(&Column) -> bool) -> bool {
-        let has_it = |c: &Column, chunk: &Chunk| {
-            which(c) && self.pool.is_online(c.device) && !self.lacks(c.device, chunk, 0, None)
-        };
+    pub(in crate::engine) fn have_records(&self, counts: impl Fn(&Column) -> bool) -> bool {
         let system = self.commit.checkpoint.iter().flat_map(|checkpoint| &checkpoint.system);
-        system.filter_map(|chunk| self.pool.chunk(chunk.id)).all(|chunk| {
-            let copies = chunk.profile.facts().copies.max(1);
-            let is_left = || self.commit.old_columns(chunk.id).any(|c| which(&c) && self.pool.is_online(c.device));
-            chunk.columns.chunks(copies).all(|set| set.iter().any(|c| has_it(c, chunk))) || is_left()
-        })
+        system.filter_map(|chunk| self.pool.chunk(chunk.id)).all(|chunk| self.has_copies(chunk, |_| true, &counts))
     }
 
     fn spares_chunks(&self, device: DeviceId, which: impl Fn(&Chunk) -> bool) -> bool {
-        let survives = |chunk: &Chunk| {
-            if chunk.rows() > 0 {
-                return chunk.rows_survive(|c| c.device == device || !self.pool.is_online(c.device));
-            }
-            let copies = chunk.profile.facts().copies.max(1);
-            let other = |c: &Column| c.device != device && self.pool.is_online(c.device);
-            let is_left = || self.commit.old_columns(chunk.id).any(|c| other(&c));
-            // A member that is behind in the pool's own records is no copy of them.
-            let has_it =
-                |c: &Column| other(c) && (chunk.kind != ChunkType::System || !self.lacks(c.device, chunk, 0, None));
-            let sets = chunk.columns.chunks(copies);
-            sets.into_iter().all(|set| set.iter().all(|c| c.device != device) || set.iter().any(has_it)) || is_left()
+        let is_other = |c: &Column| c.device != device;
+        let survives = |chunk: &Chunk| match chunk.rows() {
+            0 => self.has_copies(chunk, |set| !set.iter().all(is_other), is_other),
+            _ => chunk.rows_survive(|c| c.device == device || !self.pool.is_online(c.device)),
         };
         self.pool.chunks_on(device).filter(|chunk| which(chunk)).all(survives)
+    }
+
+    /// Whether in each set of copies of a chunk that matters there is a member that counts, and has it.
+    fn has_copies(&self, chunk: &Chunk, matters: impl Fn(&[Column]) -> bool, counts: impl Fn(&Column) -> bool) -> bool {
+        let copies = chunk.profile.facts().copies.max(1);
+        let is_there = |c: &Column| counts(c) && self.pool.is_online(c.device);
+        // A member that is behind in the pool's own records is no copy of them.
+        let has_it =
+            |c: &Column| is_there(c) && (chunk.kind != ChunkType::System || !self.lacks(c.device, chunk, 0, None));
+        let mut sets = chunk.columns.chunks(copies).filter(|set| matters(set));
+        sets.all(|set| set.iter().any(has_it)) || self.commit.old_columns(chunk.id).any(|c| is_there(&c))
     }
 }

@@ -80,8 +80,6 @@ pub(super) struct Work {
     not_before: Option<Instant>,
     /// The pool's own records, or the member, are on their way out.
     leaving: Option<part::Leaving>,
-    /// Chunks of records that a checkpoint left while somebody read them.
-    left: Vec<ChunkId>,
     homing: homing::Homing,
     spares: spares::Spares,
     /// The pool closes.

@@ -20,7 +20,6 @@ use crate::engine::commit::Departing;
 use crate::meta::PAGE;
 use crate::meta::image;
 use crate::meta::superblock::LOG_BLOCKS_MAX;
-use crate::request::{Event, Output};
 use crate::units::ChunkId;
 
 impl Engine {
@@ -180,26 +179,7 @@ impl Engine {
 
     /// The checkpoint that left them is durable.
     pub(in crate::engine) fn system_left(&mut self, chunks: Vec<ChunkId>) {
-        self.moving.left.extend(chunks);
-        self.let_system_go();
-    }
-
-    pub(in crate::engine) fn has_left_system(&self) -> bool {
-        !self.moving.left.is_empty()
-    }
-
-    /// Chunks of records that no checkpoint refers to go as soon as no scrub and no mend reads them.
-    pub(in crate::engine) fn let_system_go(&mut self) {
-        let is_read = |id: &ChunkId| self.scrub.reads(*id) || self.mends_in(*id);
-        let (stay, go): (Vec<_>, Vec<_>) = self.moving.left.iter().copied().partition(is_read);
-        self.moving.left = stay;
-        for id in go {
-            self.space.room = true;
-            self.pool.apply(crate::meta::Record::ChunkRemove(id)).expect("a system chunk was there");
-            self.outputs.push_back(Output::Event(Event::ChunkReleased { chunk: id }));
-        }
-        if self.moving.left.is_empty() {
-            self.moving.leaving = None;
-        }
+        chunks.into_iter().for_each(|id| self.retire_system_chunk(id));
+        self.moving.leaving = None;
     }
 }

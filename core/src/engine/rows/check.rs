@@ -18,7 +18,7 @@ const ACTIVE_MIN: u32 = 4;
 /// Rows that one turn passes over.
 const TURN: u32 = 4096;
 /// Rows that wait to be looked at until all their members are there; what is beyond is found by a scrub.
-const LATER_MAX: usize = 4096;
+const DEFERRED_MAX: usize = 4096;
 
 /// Who has a row looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +36,13 @@ pub(super) struct Checks {
     /// As many as the memory of a scrub has room for, where it is now.
     active_max: u32,
     /// A mend wants them looked at, and somebody was not there, or behind.
-    later: BTreeSet<RowId>,
+    deferred: BTreeSet<RowId>,
 }
 
 impl Checks {
     /// Rows that wait to be looked at until all their members are there.
-    pub(super) fn later(&self) -> usize {
-        self.later.len()
+    pub(super) fn deferred(&self) -> usize {
+        self.deferred.len()
     }
 }
 
@@ -108,8 +108,8 @@ impl Engine {
             true => self.read_work(id),
             // Somebody is not there, or behind: a scrub goes on, what a mend has found is kept.
             false => {
-                if by == Looker::Mend && self.rows.checks.later.len() < LATER_MAX {
-                    self.rows.checks.later.insert(row);
+                if by == Looker::Mend && self.rows.checks.deferred.len() < DEFERRED_MAX {
+                    self.rows.checks.deferred.insert(row);
                 }
                 self.end_work(id);
             }
@@ -117,8 +117,8 @@ impl Engine {
     }
 
     /// A member is whole again: rows that could not be looked at without it are now.
-    pub(in crate::engine) fn check_rows_left(&mut self) {
-        for row in core::mem::take(&mut self.rows.checks.later) {
+    pub(in crate::engine) fn check_deferred_rows(&mut self) {
+        for row in core::mem::take(&mut self.rows.checks.deferred) {
             if self.pool.chunk(row.0).is_some_and(|chunk| chunk.is_live(row.1)) {
                 self.check_row(row);
             }
@@ -190,15 +190,21 @@ impl Engine {
 
     /// What is not as it should be is written anew.
     pub(super) fn write_checked(&mut self, id: u32) {
+        let work = &self.rows.works[id];
+        let is_repaired = |&member: &usize| work.members[member].new.is_some() && work.members[member].made != 0;
+        for member in (0..work.data).filter(is_repaired) {
+            self.moving.note_repair((work.row.0, work.place(member)));
+        }
+        self.write_made(id);
+    }
+
+    /// What was made of each member's strip goes to its place.
+    pub(super) fn write_made(&mut self, id: u32) {
         let work = &mut self.rows.works[id];
         (work.step, work.pending) = (Step::Write, 1);
-        let ((chunk, row), data) = (work.row, work.data);
         for member in 0..self.rows.works[id].members.len() {
             let m = &self.rows.works[id].members[member];
             let (Some(strip), made) = (m.new, m.made) else { continue };
-            if member < data && made != 0 {
-                self.moving.note_repair((chunk, row * data as u32 + member as u32));
-            }
             for (first, count) in runs(made) {
                 self.write_strip(id, member, first, strip.range(first, count), false);
             }

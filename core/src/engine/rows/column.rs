@@ -130,21 +130,15 @@ impl Engine {
     pub(super) fn plan_copy(&mut self, id: u32) -> bool {
         let Some(member) = self.member_on_its_way(id) else { return false };
         let members = self.rows.works[id].members.len();
-        loop {
-            let left = self.rows.works[id].judgement.left();
-            let fits = self.plan_work(id, |row| {
-                let (own, mut wanted) = (row.good[member], alloc::vec![0; members]);
-                wanted[member] = !own & left;
-                let mut plan = plan_read(row, &wanted).ok()?;
-                if own != 0 {
-                    plan.reads.push((member, own));
-                }
-                Some(plan)
-            });
-            if fits || !self.leave_out_next(id) {
-                return fits;
+        self.plan_made(id, |row, left| {
+            let (own, mut wanted) = (row.good[member], alloc::vec![0; members]);
+            wanted[member] = !own & left;
+            let mut plan = plan_read(row, &wanted).ok()?;
+            if own != 0 {
+                plan.reads.push((member, own));
             }
-        }
+            Some(plan)
+        })
     }
 
     /// All that can be had is in memory.

@@ -9,6 +9,7 @@
 use super::work::{Step, Trust, What};
 use super::{ALL, Engine, Lanes};
 use crate::engine::Slip;
+use crate::profile::parity::{Plan, Row};
 
 /// How far that is.
 #[derive(Clone, Copy, Default)]
@@ -19,13 +20,11 @@ pub(super) struct Judgement {
     pub(super) without: Option<usize>,
     /// All were left out in turn.
     is_over: bool,
-    /// Lanes that are wrong of the strip that is copied as far as it can be read.
-    own: Lanes,
 }
 
 impl Judgement {
     /// Lanes that are still to be made.
-    pub(super) fn left(&self) -> Lanes {
+    fn left(&self) -> Lanes {
         if self.wrong == 0 { ALL } else { self.wrong }
     }
 
@@ -55,9 +54,7 @@ impl Engine {
         let is_told = self.sums.is_on() && work.trust != Trust::Reads && !work.judgement.is_over;
         if is_told && !self.slips(Slip::MadeBelieved) {
             for member in 0..self.rows.works[id].data {
-                let work = &mut self.rows.works[id];
-                if work.members[member].made != 0 {
-                    work.judgement.own = work.members[member].doubtful;
+                if self.rows.works[id].members[member].made != 0 {
                     self.compare_strip(id, member);
                 }
             }
@@ -75,11 +72,10 @@ impl Engine {
         let members = (0..work.data).filter(is_told).map(|member| &work.members[member]);
         let wrong = members.fold(0, |lanes, m| lanes | m.made & m.wrong());
         let work = &mut self.rows.works[id];
-        for m in work.members[..work.data].iter_mut().filter(|m| m.made != 0) {
-            m.doubtful = work.judgement.own;
-        }
+        // Of a strip that was read, what could not be counted on was made.
+        work.members[..work.data].iter_mut().filter(|m| m.made != 0).for_each(|m| m.doubtful = m.made);
         if wrong == 0 || work.judgement.is_over {
-            return self.write_made(id);
+            return self.write_judged(id);
         }
         work.judgement.wrong = wrong;
         self.leave_out_next(id);
@@ -87,7 +83,7 @@ impl Engine {
     }
 
     /// The next one of the others is left out, or in the end nobody; false where that was tried, or nobody is suspected.
-    pub(super) fn leave_out_next(&mut self, id: u32) -> bool {
+    fn leave_out_next(&mut self, id: u32) -> bool {
         let work = &mut self.rows.works[id];
         let Judgement { wrong, without, is_over, .. } = work.judgement;
         if wrong == 0 || is_over {
@@ -103,10 +99,22 @@ impl Engine {
         true
     }
 
-    fn write_made(&mut self, id: u32) {
+    /// Plans what is to be made of lanes that are left, of all others or without the one that is left out.
+    pub(super) fn plan_made(&mut self, id: u32, ask: impl Fn(&Row<'_>, Lanes) -> Option<Plan>) -> bool {
+        loop {
+            let left = self.rows.works[id].judgement.left();
+            let fits = self.plan_work(id, |row| ask(row, left));
+            if fits || !self.leave_out_next(id) {
+                return fits;
+            }
+        }
+    }
+
+    /// Strips are as good as they get.
+    fn write_judged(&mut self, id: u32) {
         match self.rows.works[id].what {
             What::Copy => self.write_copy(id),
-            _ => self.write_rebuilt(id),
+            _ => self.write_made(id),
         }
     }
 }

@@ -267,9 +267,9 @@ impl Engine {
     pub(super) fn rows_state(&self) -> alloc::string::String {
         let Rows { lines, ready, works, noted, .. } = &self.rows;
         let (lines, ready, noted, ring) = (lines.len(), ready.len(), noted.len(), self.rows.ring.state());
-        let later = self.rows.checks.later();
+        let deferred = self.rows.checks.deferred();
         alloc::format!(
-            "{lines} rows, {ready} of them ready, {} works, {noted} wait for a note, {later} for members; {ring}",
+            "{lines} rows, {ready} of them ready, {} works, {noted} wait for a note, {deferred} for members; {ring}",
             works.len()
         )
     }

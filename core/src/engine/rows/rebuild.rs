@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 
 use super::work::{What, Work};
 use super::{Engine, Lanes, Other, RowId};
-use crate::engine::mend::runs;
 use crate::profile::data_stripes;
 use crate::profile::parity::plan_read;
 use crate::queue::{CopySet, Io, Owner};
@@ -247,29 +246,12 @@ impl Engine {
     }
 
     pub(super) fn plan_rebuild(&mut self, id: u32) -> bool {
-        loop {
-            let left = self.rows.works[id].judgement.left();
-            let mut wanted = alloc::vec![0; self.rows.works[id].members.len()];
-            self.heirs(id).into_iter().for_each(|member| wanted[member] = left);
-            let fits = self.plan_work(id, |row| plan_read(row, &wanted).ok());
-            if fits || !self.leave_out_next(id) {
-                return fits;
-            }
-        }
-    }
-
-    /// Strips are as good as they get.
-    pub(super) fn write_rebuilt(&mut self, id: u32) {
-        let work = &mut self.rows.works[id];
-        (work.step, work.pending) = (super::work::Step::Write, 1);
-        for member in 0..self.rows.works[id].members.len() {
-            let m = &self.rows.works[id].members[member];
-            let (Some(strip), made) = (m.new, m.made) else { continue };
-            for (first, count) in runs(made) {
-                self.write_strip(id, member, first, strip.range(first, count), false);
-            }
-        }
-        self.count_work_down(id);
+        let (heirs, members) = (self.heirs(id), self.rows.works[id].members.len());
+        self.plan_made(id, |row, left| {
+            let mut wanted = alloc::vec![0; members];
+            heirs.iter().for_each(|&member| wanted[member] = left);
+            plan_read(row, &wanted).ok()
+        })
     }
 
     /// Strips that were made anew are in place, or not. Who went meanwhile is behind again, and the others have theirs.

@@ -120,12 +120,18 @@ impl Engine {
         self.take_from_open(ChunkType::Metadata, true, |c| c.take_any())
             .or_else(|| self.take_from_shunned(ChunkType::Metadata))
             .or_else(|| {
-                is_data.then(|| self.open_chunk(ChunkType::Metadata))??;
+                if !is_data {
+                    return None;
+                }
+                self.open_chunk(ChunkType::Metadata)?;
                 self.take_from_open(ChunkType::Metadata, true, |c| c.take_any())
             })
             .or_else(|| self.take_from_open(ChunkType::Metadata, false, |c| c.take_any()))
             .or_else(|| {
-                is_data.then(|| self.open_degraded_chunk(ChunkType::Metadata))??;
+                if !is_data {
+                    return None;
+                }
+                self.open_degraded_chunk(ChunkType::Metadata)?;
                 self.take_from_open(ChunkType::Metadata, false, |c| c.take_any())
             })
     }
