@@ -754,6 +754,7 @@ impl Engine {
     }
 
     fn wait_stable(&mut self, lsn: Lsn, waiter: Waiter) {
+        debug_assert!(lsn < self.journal.appended(), "a record that nobody appended never becomes stable");
         if self.journal.stable() > lsn {
             self.wake(waiter, true);
         } else {

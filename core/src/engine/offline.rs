@@ -72,7 +72,9 @@ impl Engine {
         }
         self.member_went(id, IoError::Gone);
         self.note_sent_away(id);
-        Ok((Done::Changed, Due::Stable(self.journal.appended().saturating_sub(1))))
+        // Nothing was said since the opening where it had nothing to lose.
+        let due = self.journal.appended().checked_sub(1).map_or(Due::Now, Due::Stable);
+        Ok((Done::Changed, due))
     }
 
     fn member(&self, id: DeviceId) -> Result<DeviceState, ControlError> {

@@ -1,9 +1,9 @@
 //! Members that come and go while the pool runs.
 
-use braid_core::control::{Done, VolumeClass};
+use braid_core::control::{Command, Done, VolumeClass};
 use braid_core::request::Op;
 use braid_core::units::{DeviceId, MIB, VolumeId};
-use braid_core::{DeviceState, Profile};
+use braid_core::{ChunkType, DeviceState, Profile};
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::{Crash, World};
 
@@ -46,6 +46,20 @@ fn a_device_that_joins_gives_room_at_once_and_after_a_restart() {
         assert!(world.engine().pool().device(DeviceId(4)).unwrap().allocated() > 100 * MIB);
         all_answered_well(&mut world);
     }
+}
+
+/// Nothing was written since the opening, so there is no record to wait for.
+#[test]
+fn a_member_may_leave_a_pool_that_was_only_opened() {
+    let mut world = World::with_pool(1, &vec![shape(64); 4], Profile::Raid6, Profile::Raid1c3, &[]);
+    // No copy of the records is there, and there is nothing else.
+    let has_records = |world: &World, id| world.chunks(ChunkType::System).iter().any(|(_, on)| on.contains(&id));
+    let device = (1..=4).map(DeviceId).find(|&id| !has_records(&world, id)).expect("three of four have them");
+    assert_eq!(world.control(Command::OfflineDevice { device }), Ok(Done::Changed));
+    assert_eq!(world.engine().pool().device(device).map(|d| d.state), Some(DeviceState::Missing));
+    let volume = world.volume("v", 512 * MIB, VolumeClass::Auto);
+    world.run(volume, WRITE, 0, MIB).unwrap();
+    all_answered_well(&mut world);
 }
 
 /// However far it came, the pool opens without asking for a device that never was one; an answer holds.
