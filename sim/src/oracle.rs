@@ -36,8 +36,8 @@ struct Cell {
     on_the_way: Vec<(u64, u64)>,
     /// What a misdirected write made of a copy, and the last change submitted before: a later one puts it right.
     spoilt: Vec<(u64, u64)>,
-    /// Its only copy lost it while the record that it is there stayed: whatever the place held before may be read, until it
-    /// is written again.
+    /// Its only copy lost it while the record that it is there stayed, or it may be made of what a misdirected write spoilt:
+    /// whatever the place held before may be read, until it is written again.
     may_be_anything: bool,
     /// The change since that wrote it again, which no flush covers: a power cut takes that back.
     written_since: Option<u64>,
@@ -258,6 +258,13 @@ impl Oracle {
                 allowed.push(value);
             }
         }
+    }
+
+    /// What this sector is may be made of what a misdirected write spoilt: anything, until it is written again.
+    pub fn unmake(&mut self, volume: u32, sector: u64) {
+        let Some(v) = self.volumes.get_mut(&volume) else { return };
+        v.cells.entry(sector).or_default().may_be_anything = true;
+        self.readers.iter_mut().filter(|r| r.volume == volume).for_each(|r| _ = r.open.insert(sector));
     }
 
     /// What a flush submitted now covers.

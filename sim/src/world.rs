@@ -23,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use braid_core::control::{ControlError, Done};
 use braid_core::request::{Dispatch, Event, Input, Request};
+use braid_core::units::ChunkId;
 use braid_core::{Engine, Slip};
 
 use crate::crash::tape::Tape;
@@ -134,6 +135,8 @@ pub struct World {
     spoilt: BTreeSet<(u32, u64)>,
     /// Those of them that nobody has written since.
     spoilt_still: BTreeSet<(u32, u64)>,
+    /// Rows of parity with such a block: chunk, row, block of the strips.
+    spoilt_rows: BTreeSet<(ChunkId, u32, u64)>,
     batch: Vec<Input>,
 }
 
@@ -186,6 +189,7 @@ impl World {
             stale: BTreeMap::new(),
             spoilt: BTreeSet::new(),
             spoilt_still: BTreeSet::new(),
+            spoilt_rows: BTreeSet::new(),
             batch: Vec::new(),
         }
     }

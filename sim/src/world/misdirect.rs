@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use braid_core::chunk::{Chunk, Column};
 use braid_core::profile::slice;
-use braid_core::units::{BLOCK, DeviceId, UNIT, VolumeId};
+use braid_core::units::{BLOCK, ChunkId, DeviceId, STRIP, UNIT, VolumeId};
 
 use super::World;
 use crate::disk::{Content, SECTOR};
@@ -23,6 +24,9 @@ impl World {
             return;
         }
         self.tell_spoilt(&blocks);
+        let rows = self.rows_of(&blocks);
+        rows.iter().for_each(|&row| self.tell_unmade(row));
+        self.spoilt_rows.extend(rows);
         self.spoilt_still.extend(&blocks);
         self.spoilt.extend(blocks);
     }
@@ -44,6 +48,13 @@ impl World {
             let spoilt = self.spoilt_still.clone();
             self.tell_spoilt(&spoilt);
         }
+        let is_read = |&&(chunk, row, block): &&(ChunkId, u32, u64)| {
+            let at = u64::from(row) * STRIP + block * BLOCK;
+            let columns = self.engine().pool().chunk(chunk).into_iter().flat_map(|chunk| &chunk.columns);
+            columns.filter(|c| c.device == device).any(|c| (offset..offset + len).contains(&(c.offset + at)))
+        };
+        let rows: Vec<_> = self.spoilt_rows.iter().filter(is_read).copied().collect();
+        rows.into_iter().for_each(|row| self.tell_unmade(row));
     }
 
     /// A write arrived where it was meant to.
@@ -62,6 +73,7 @@ impl World {
         }
         let spoilt = self.spoilt.clone();
         self.tell_spoilt(&spoilt);
+        self.spoilt_rows.extend(self.rows_of(&spoilt));
         self.spoilt_still = spoilt;
     }
 
@@ -78,6 +90,36 @@ impl World {
                 self.oracle.spoil(volume.0, offset / SECTOR + i as u64, stamp, after);
             }
         }
+    }
+
+    /// A strip of this row may be made of one that was spoilt, whichever that was and whatever was written since: parity that is
+    /// brought up to date by what changed stays wrong.
+    fn tell_unmade(&mut self, (chunk, row, block): (ChunkId, u32, u64)) {
+        let columns = self.engine().pool().chunk(chunk).into_iter().flat_map(|chunk| &chunk.columns);
+        let at = u64::from(row) * STRIP + block * BLOCK;
+        let strips = columns.map(|c| (c.device.0, (c.offset + at) / BLOCK)).collect();
+        for (volume, offset, _) in self.owners(&strips) {
+            if !self.engine().knows_better(volume, offset / UNIT) {
+                (0..BLOCK / SECTOR).for_each(|i| self.oracle.unmake(volume.0, offset / SECTOR + i));
+            }
+        }
+    }
+
+    /// The rows of parity that these blocks are of, whichever strip: chunk, row, block of the strips. By brute force.
+    fn rows_of(&self, blocks: &BTreeSet<(u32, u64)>) -> Vec<(ChunkId, u32, u64)> {
+        let chunks = self.engine().pool().chunks().filter(|chunk| chunk.rows() > 0);
+        let columns = chunks.flat_map(|chunk| chunk.columns.iter().map(move |column| (chunk, column)));
+        let of_column = |(chunk, column): (&Chunk, &Column)| {
+            let first = column.offset / BLOCK;
+            let strips = (column.device.0, first)..(column.device.0, first + u64::from(chunk.rows()) * (STRIP / BLOCK));
+            let id = chunk.id;
+            let row = move |&(_, block): &(u32, u64)| {
+                let at = block - first;
+                (id, (at / (STRIP / BLOCK)) as u32, at % (STRIP / BLOCK))
+            };
+            blocks.range(strips).map(row).collect::<Vec<_>>()
+        };
+        columns.flat_map(of_column).collect()
     }
 
     /// A block of a volume that is written has a copy there. By brute force.

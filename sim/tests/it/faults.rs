@@ -2,9 +2,10 @@
 
 use braid_core::Profile;
 use braid_core::control::{Command, VolumeClass};
+use braid_core::profile::column_of;
 use braid_core::request::{Content, Event, Op, RequestError};
 use braid_core::scrub::State;
-use braid_core::units::{BLOCK, MIB, VolumeId};
+use braid_core::units::{BLOCK, MIB, STRIP, VolumeId};
 use braid_core::{ChunkType, DeviceState};
 use braid_sim::device::Model;
 use braid_sim::oracle::Loses;
@@ -117,6 +118,34 @@ fn a_misdirected_write_is_a_difference_that_a_scrub_finds() {
     world.disks[device.index() - 1].corrupt(at, 1);
     (0..8).for_each(|_| world.verify());
     assert!(!world.wrong.is_empty(), "what nobody misdirected is wrong again");
+}
+
+/// Without checksums nobody knows that parity went elsewhere; what is made of it is wrong, and nothing else may be.
+#[test]
+fn what_is_made_of_misdirected_parity_may_be_wrong_and_nothing_beside_it() {
+    let (mut world, v) = pool(Profile::Raid5, 3);
+    let columns = world.engine().pool().chunks().find(|c| c.rows() > 0).expect("rows are written").columns.clone();
+    let device = |row: u64, member: usize| columns[column_of(Profile::Raid5, 3, row, member)].device;
+    // Rows that hold nothing yet are written without a journal; the first of them marks their region.
+    let first = |row: u64| row * 2 * STRIP;
+    assert_eq!(world.run(v, WRITE, first(8), 2 * STRIP), Ok(()));
+    befalls(&mut world, device(9, 2).0, Trouble::Misdirected { percent: 100, left: 1 });
+    assert_eq!(world.run(v, WRITE, first(9), 2 * STRIP), Ok(()), "the device says that it is done");
+    world.run_until_quiet();
+    assert_eq!(world.wrong_parity().iter().filter(|(_, row, _)| *row == 9).count(), 1);
+    let gone = device(9, 0);
+    world.control(Command::OfflineDevice { device: gone }).expect("parity stands in");
+    let wrong = |world: &mut World, at| {
+        assert_eq!(world.run(v, Op::Read, at, STRIP), Ok(()));
+        world.wrong.len()
+    };
+    assert_eq!((wrong(&mut world, first(9)), wrong(&mut world, first(9) + STRIP)), (0, 0), "the oracle knows");
+    // What nobody misdirected is made of what stands there.
+    let strips = (0..8).flat_map(|row| [(row, 0), (row, 1)]);
+    let (row, member) = strips.into_iter().find(|&(row, member)| device(row, member) == gone).expect("they take turns");
+    let column = columns.iter().find(|c| c.device != gone).expect("two are left");
+    world.disks[column.device.index() - 1].corrupt(column.offset + row * STRIP, 1);
+    assert!(wrong(&mut world, first(row) + member as u64 * STRIP) > 0);
 }
 
 #[test]
