@@ -337,6 +337,9 @@ impl Oracle {
     /// was: a power cut may follow before anything is flushed.
     pub fn crash(&mut self, loses: Loses) {
         self.readers.clear();
+        if loses == Loses::Cache {
+            self.cache_lost();
+        }
         let power = matches!(loses, Loses::Unflushed | Loses::Cache);
         for v in self.volumes.values_mut().chain(self.going.values_mut()) {
             if loses == Loses::Records {
@@ -350,7 +353,7 @@ impl Oracle {
             for cell in v.cells.values_mut() {
                 if power && cell.versions.len() > 1 {
                     let is_taken_back = cell.written_since.take().is_some();
-                    cell.may_be_anything |= is_taken_back || loses == Loses::Cache;
+                    cell.may_be_anything |= is_taken_back;
                     let values = cell.versions.drain(..).flat_map(|v| v.values).collect();
                     cell.versions.push(Version { seq: self.seq, values, is_decided: false });
                 }
@@ -418,5 +421,25 @@ mod tests {
         assert!(read(&mut oracle.clone(), 6).is_err());
         assert_eq!(read(&mut oracle.clone(), 0), Ok(()));
         assert_eq!(read(&mut oracle, 5), Ok(()));
+    }
+
+    /// The record of a block that was in the cache of a member without a copy may be there, whatever the end of the process made
+    /// of its change before.
+    #[test]
+    fn what_went_with_a_cache_before_the_process_ended_may_be_anything() {
+        for (ends, fine) in [(Loses::Nothing, None), (Loses::Nothing, Some(false)), (Loses::Records, Some(false))] {
+            let mut oracle = Oracle::default();
+            oracle.create(1);
+            oracle.change(1, 1, 0, 1, |_| 5);
+            fine.into_iter().for_each(|fine| oracle.changed(1, 1, 0, 1, fine, true));
+            oracle.crash(ends);
+            let read = |oracle: &mut Oracle, value| {
+                oracle.read(9, 1, 0, 1);
+                oracle.was_read(9, Some(&[value]))
+            };
+            assert!(read(&mut oracle.clone(), 7).is_err(), "{ends:?} {fine:?}: nothing went yet");
+            oracle.crash(Loses::Cache);
+            assert_eq!(read(&mut oracle, 7), Ok(()), "{ends:?} {fine:?}");
+        }
     }
 }
