@@ -19,7 +19,6 @@ mod matrix;
 mod members;
 mod mend;
 mod moving;
-mod moving_sums;
 mod parity;
 mod queues;
 mod read_policy;
