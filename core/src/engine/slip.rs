@@ -29,6 +29,8 @@ pub enum Slip {
     CopyNotFlushed,
     /// A column changes places before its units are copied.
     ColumnBeforeCopy,
+    /// A column that an ended job had under way arrives while another job runs.
+    OldColumnArrives,
     /// What is written to a strip does not go to where its column is on its way.
     ColumnMissesWrites,
     /// Every superblock has the same generation, and so the same slot.

@@ -1,16 +1,18 @@
 //! Members that another one replaces: columns change places.
 
+use std::panic;
+
 use braid_core::control::{Command, ErrorKind, VolumeClass};
 use braid_core::request::{Content, Event, Op};
 use braid_core::scrub::State;
 use braid_core::units::{DeviceId, MIB, UNIT};
-use braid_core::{ChunkType, DeviceState, Profile};
+use braid_core::{ChunkType, DeviceState, Profile, Slip};
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::world::Shape;
 use braid_sim::{Crash, World};
 
 use super::{WRITE, members, pool, remove, state};
-use crate::common::{all_answered_well, shape};
+use crate::common::{all_answered_well, reopen, shape};
 
 /// One more member, as big as another one.
 fn join(world: &mut World, shape: &Shape) -> u32 {
@@ -125,6 +127,49 @@ fn power_cuts_while_columns_go_lose_nothing() {
             steps += 97;
         }
     }
+}
+
+/// A replacement is canceled at any moment, and the member that was to come is removed at once: what was on its way there does not
+/// arrive any more, and the pool can do without it.
+#[test]
+fn what_an_ended_replacement_had_under_way_stays_where_it_is() {
+    for profile in [Profile::Raid1, Profile::Raid5, Profile::Raid6] {
+        let moments = |slip| (1..).map(|i| i * 41).map_while(move |steps| replaced_and_removed(profile, steps, slip));
+        assert!(moments(None).count() > 5, "{profile:?}");
+        let goes_unnoticed = panic::catch_unwind(|| moments(Some(Slip::OldColumnArrives)).count()).is_ok();
+        // Units that are copied one by one ended with their job, mostly; rows went on.
+        assert_eq!(goes_unnoticed, profile == Profile::Raid1, "{profile:?}");
+    }
+}
+
+/// Says nothing when the replacement was over after so many events.
+fn replaced_and_removed(profile: Profile, steps: u64, slip: Option<Slip>) -> Option<()> {
+    let devices = profile.facts().devs_min.max(2);
+    let (mut world, _) = pool(devices, profile);
+    world.slip = slip;
+    reopen(&mut world);
+    let by = join(&mut world, &shape(96));
+    world.command(replace(1, by));
+    (0..steps).for_each(|_| _ = world.step());
+    if state(&world) == Some(State::Finished) {
+        return None;
+    }
+    // Nothing happens between the two.
+    let tags = [Command::JobCancel, remove(by)].map(|command| world.command(command));
+    world.run_until(|w| tags.iter().all(|tag| w.done.iter().any(|(of, _)| of == tag)));
+    let result = |of: u64| world.done.iter().find(|(tag, _)| *tag == of).map(|(_, result)| result.is_ok());
+    match tags.map(result) {
+        [Some(true), Some(true)] => {}
+        // It is at its very end.
+        [Some(false), _] => return Some(()),
+        other => panic!("{profile:?} after {steps} steps: {other:?}"),
+    }
+    world.run_until(|w| state(w) != Some(State::Running));
+    assert_eq!(members(&world), Vec::from_iter(1..=devices as u32), "{profile:?} after {steps} steps");
+    world.crash(Crash::Power);
+    world.open().unwrap_or_else(|why| panic!("{profile:?} after {steps} steps: {why}"));
+    all_answered_well(&mut world);
+    Some(())
 }
 
 /// A block without a readable copy has its unit left where it is and told; all others go.
