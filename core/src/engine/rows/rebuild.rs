@@ -11,7 +11,7 @@ use crate::queue::{CopySet, Io, Owner};
 use crate::read_policy::ReadPolicy;
 use crate::read_policy::avoid_slow::without_slowest;
 use crate::regions::{ROWS, of_row, row_unit};
-use crate::request::{DeviceOp, IoError, RequestError};
+use crate::request::{DeviceOp, IoError};
 use crate::units::{BLOCK, BufRange, ChunkId, DeviceId, STRIP};
 
 /// Lanes of a data member that somebody wants made from the others.
@@ -205,8 +205,8 @@ impl Engine {
             (true, false) => {}
             // The policy had it made, and its own member may still have it.
             (false, _) if self.read_copy(id, owner, set, buf) => {}
-            (false, true) => self.read_by_mend(id, owner, buf),
-            (false, false) => self.requests[id].error = Some(RequestError::Io),
+            // What its own member had may be well after all: a write passed by, or the sums that it did not agree with are given up.
+            (false, _) => self.read_by_mend(id, owner, buf),
         }
         self.count_down(id);
     }
