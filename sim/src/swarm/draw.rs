@@ -121,6 +121,11 @@ pub fn scenario(seed: u64) -> Scenario {
     if dice.percent(25) {
         lives.iter_mut().for_each(|life| drawing.forgets(&mut dice, life));
     }
+    // None of the seeds that found something before is one of these.
+    let mut dice = Rng::new(seed ^ 0x4a57_e070);
+    if dice.percent(10) {
+        lives.iter_mut().for_each(|life| drawing.in_haste(&mut dice, life));
+    }
     let (data, metadata) = (data.name().into(), metadata.name().into());
     Scenario { seed: seed ^ 0x5eed, data, metadata, devices, set, no_merge, sabotage: None, lives }
 }
@@ -163,6 +168,32 @@ impl Drawing {
             let device = *dice.pick(&self.victims);
             let trouble = Trouble::CacheLost { percent: *dice.pick(&[2, 10, 100]), left: dice.between(1, 3) };
             life.faults.push(Fault { device, trouble });
+        }
+    }
+
+    /// An operator who waits for no answer: commands one after the other in the same moment, some before anything else. Now and then
+    /// nobody has a volume yet.
+    fn in_haste(&self, dice: &mut Rng, life: &mut Life) {
+        if dice.percent(20) {
+            life.steps.retain(|step| !matches!(step, Step::Create { .. }));
+        }
+        for _ in 0..dice.between(1, 6) {
+            let at = if dice.percent(30) { 0 } else { dice.below(life.steps.len() as u64 + 1) as usize };
+            let commands: Vec<Step> = (0..dice.between(1, 4)).map(|_| self.hasty(dice)).collect();
+            life.steps.splice(at..at, commands);
+        }
+    }
+
+    fn hasty(&self, dice: &mut Rng) -> Step {
+        let device = |dice: &mut Rng, from| dice.between(from, self.n + 2) as u32;
+        match dice.below(10) {
+            0..3 => Step::Job((*dice.pick(&["cancel", "cancel", "pause", "resume"])).into()),
+            3 => Step::Remove(device(dice, 1)),
+            4..6 => Step::Replace { device: device(dice, 1), by: device(dice, self.n) },
+            6 if self.tolerated > 0 => Step::Offline(*dice.pick(&self.victims)),
+            7 if self.tolerated > 0 => Step::Online(*dice.pick(&self.victims)),
+            8 => Step::Balance { data: None, metadata: None },
+            _ => Step::Scrub((*dice.pick(&["start", "cancel"])).into()),
         }
     }
 
