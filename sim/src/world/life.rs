@@ -200,7 +200,8 @@ impl World {
     /// Everything stops at this moment.
     pub fn crash(&mut self, crash: Crash) {
         let was_suspended = self.engine.as_ref().is_some_and(|engine| engine.is_suspended());
-        let was_in_doubt = self.engine.as_ref().is_some_and(|engine| engine.is_log_in_doubt());
+        let is_in_doubt = |engine: &Engine| engine.is_log_in_doubt() || engine.is_loss_unsaid();
+        let was_in_doubt = self.engine.as_ref().is_some_and(is_in_doubt);
         self.engine = None;
         self.heap.clear();
         self.held.clear();
@@ -230,7 +231,7 @@ impl World {
         }
         self.oracle.crash(match crash {
             Crash::Power => oracle::Loses::Unflushed,
-            // What was recorded behind a hole in the log is as good as not recorded.
+            // What was recorded behind a hole in the log is as good as not recorded, and so is what a member lost unsaid.
             Crash::Process if was_in_doubt => oracle::Loses::Unflushed,
             Crash::Process if was_suspended => oracle::Loses::Records,
             Crash::Process => oracle::Loses::Nothing,

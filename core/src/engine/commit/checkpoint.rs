@@ -111,6 +111,12 @@ impl Engine {
         self.commit.doubt.is_some()
     }
 
+    /// A member lost what it got since the last flush, and the note of that is not in the log yet: a process that ends now leaves a member
+    /// that nobody knows is behind.
+    pub fn is_loss_unsaid(&self) -> bool {
+        self.commit.loss_lsn > self.journal.written()
+    }
+
     pub(super) fn drive_checkpoint(&mut self) {
         let Some(checkpoint) = &self.commit.checkpoint else {
             if self.commit.dead || self.is_replaying() {

@@ -74,6 +74,8 @@ pub(super) struct Commit {
     pub(super) stable_waiters: VecDeque<(Lsn, Waiter)>,
     /// Records below say which members failed; no write is answered before they are stable.
     pub(super) failure_lsn: Lsn,
+    /// Records below say what members lost with their caches.
+    pub(super) loss_lsn: Lsn,
     checkpoint: Option<Checkpoint>,
     /// Pages of volumes that are gone since the last checkpoint.
     orphans: Vec<Page>,
@@ -142,6 +144,7 @@ impl Commit {
             written_waiters: VecDeque::new(),
             stable_waiters: VecDeque::new(),
             failure_lsn: 0,
+            loss_lsn: 0,
             checkpoint: None,
             orphans: Vec::new(),
             leaves: None,
