@@ -441,6 +441,11 @@ pub enum Event {
         /// Why.
         error: IoError,
     },
+    /// A device is no longer used: somebody asked for that.
+    DeviceOffline {
+        /// The device.
+        device: DeviceId,
+    },
     /// A device answers, but missed something: it is read where it is up to date, and caught up.
     DeviceSuspect {
         /// The device.

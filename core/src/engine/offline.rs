@@ -70,7 +70,7 @@ impl Engine {
             );
             return Err(ControlError::new(ErrorKind::Refused, text));
         }
-        self.member_went(id, IoError::Gone);
+        self.member_goes(id, IoError::Gone, Event::DeviceOffline { device: id });
         self.note_sent_away(id);
         // Nothing was said since the opening where it had nothing to lose.
         let due = self.journal.appended().checked_sub(1).map_or(Due::Now, Due::Stable);
@@ -83,13 +83,18 @@ impl Engine {
         self.pool.device(id).filter(|d| d.is_recorded()).map(|d| d.state).ok_or_else(missing)
     }
 
-    /// A member is not there any more: what it has of the last writes may be gone with its cache.
+    /// A member is not there any more.
     pub(super) fn member_went(&mut self, device: DeviceId, error: IoError) {
+        self.member_goes(device, error, Event::DeviceFailed { device, error });
+    }
+
+    /// What it has of the last writes may be gone with its cache.
+    fn member_goes(&mut self, device: DeviceId, error: IoError, event: Event) {
         let Some(member) = self.pool.device_mut(device).filter(|d| d.state.is_used()) else { return };
         member.become_state(DeviceState::Missing);
         self.note_gone(device);
         self.renew_roster(device);
-        self.outputs.push_back(Output::Event(Event::DeviceFailed { device, error }));
+        self.outputs.push_back(Output::Event(event));
         self.post_views();
         match (self.lose_unflushed(device, error), self.pool.device_mut(device)) {
             // All of that is elsewhere: there is nothing left to flush.

@@ -208,6 +208,9 @@ impl Narrator {
                 "device.failed",
                 format!("{} is no longer used: {}", self.device(device), error_name(error)),
             ),
+            Event::DeviceOffline { device } => {
+                (Severity::Info, "device.offline", format!("{} was taken out of use", self.device(device)))
+            }
             Event::DeviceSuspect { device, error } => (
                 Severity::Warning,
                 "device.suspect",

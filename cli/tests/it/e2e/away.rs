@@ -137,6 +137,24 @@ impl Drop for Mounted {
 
 /// Parity over NBD with other people's client: without one member, with a disk full of noise, and then without another member,
 /// which is right only if the scrub put parity right as well.
+/// Nothing was written since the opening, so there is nothing to wait for; that it was asked for is no error.
+#[test]
+fn a_member_is_taken_out_right_after_an_import() {
+    let real = Real::start();
+    let disks: Vec<String> = (0..4).map(|i| real.disk(&format!("d{i}"), 192 * MIB)).collect();
+    real.ok(&format!("create tank -d raid6 -m raid1c3 {}", disks.join(" ")));
+    for device in 1..=4 {
+        real.ok("export tank");
+        real.ok(&format!("import tank -d {}", real.word("")));
+        real.ok(&format!("offline tank {device}"));
+        assert_eq!(state(&real, device), "MISSING");
+        real.ok(&format!("online tank {device}"));
+        becomes_online(&real, device);
+    }
+    let events = real.ok("events");
+    assert!(events.contains("was taken out of use") && !events.contains("vanished"), "{events}");
+}
+
 #[test]
 fn a_disk_full_of_noise_is_made_from_the_others() {
     if !have("a_disk_full_of_noise_is_made_from_the_others", &[Need::Tool("nbdcopy")]) {
