@@ -260,11 +260,17 @@ impl Oracle {
         }
     }
 
-    /// What this sector is may be made of what a misdirected write spoilt: anything, until it is written again.
+    /// What this sector was is gone: it may be anything until it is written again.
     pub fn unmake(&mut self, volume: u32, sector: u64) {
-        let Some(v) = self.volumes.get_mut(&volume) else { return };
-        v.cells.entry(sector).or_default().may_be_anything = true;
+        self.open_cell(volume, sector);
+    }
+
+    fn open_cell(&mut self, volume: u32, sector: u64) -> Option<&mut Cell> {
         self.readers.iter_mut().filter(|r| r.volume == volume).for_each(|r| _ = r.open.insert(sector));
+        let v = self.volumes.get_mut(&volume).or_else(|| self.going.get_mut(&volume))?;
+        let cell = v.cells.entry(sector).or_default();
+        cell.may_be_anything = true;
+        Some(cell)
     }
 
     /// What a flush submitted now covers.
@@ -368,18 +374,19 @@ impl Oracle {
 
     /// A member that goes on lost what no flush covered, and no other one stands in for it.
     pub fn cache_lost(&mut self) {
-        for (&volume, v) in self.volumes.iter_mut().chain(&mut self.going) {
+        let mut lost = Vec::new();
+        for (&volume, v) in self.volumes.iter().chain(&self.going) {
             // What a crash cut short is one version, and no flush covered it.
             let is_cut = |cell: &Cell| cell.last().values.len() > 1;
             let is_open = |cell: &Cell| cell.versions.len() > 1 || is_cut(cell) || !cell.on_the_way.is_empty();
             // A block goes to its first place as a whole.
-            let lost: BTreeSet<u64> = v.cells.iter().filter(|(_, c)| is_open(c)).map(|(s, _)| s / SECTORS).collect();
-            for sector in lost.into_iter().flat_map(|block| block * SECTORS..(block + 1) * SECTORS) {
-                self.readers.iter_mut().filter(|r| r.volume == volume).for_each(|r| _ = r.open.insert(sector));
-                let cell = v.cells.entry(sector).or_default();
-                cell.may_be_anything = true;
-                cell.lost = cell.on_the_way.iter().map(|&(op, _)| op).collect();
-            }
+            let blocks: BTreeSet<u64> = v.cells.iter().filter(|(_, c)| is_open(c)).map(|(s, _)| s / SECTORS).collect();
+            let sectors = blocks.into_iter().flat_map(|block| block * SECTORS..(block + 1) * SECTORS);
+            lost.extend(sectors.map(|sector| (volume, sector)));
+        }
+        for (volume, sector) in lost {
+            let cell = self.open_cell(volume, sector).expect("it was just seen");
+            cell.lost = cell.on_the_way.iter().map(|&(op, _)| op).collect();
         }
     }
 

@@ -295,7 +295,9 @@ impl Engine {
             }
         }
         self.note_stale(device, &spared);
-        self.commit.loss_lsn = self.journal.appended();
+        if !spared.is_empty() {
+            self.commit.loss_lsn = self.commit.failure_lsn;
+        }
         // What it was brought up to date in since may be gone as well.
         self.stale.caught_up.retain(|(d, _)| *d != device);
         if self.pool.stale.contains_key(&device) {
