@@ -118,6 +118,11 @@ impl Chunk {
         }
     }
 
+    /// A member has a column of it.
+    pub fn is_on(&self, device: DeviceId) -> bool {
+        self.columns.iter().any(|column| column.device == device)
+    }
+
     /// Units that can be handed out.
     pub fn free_units(&self) -> u32 {
         if self.closing { 0 } else { self.free }

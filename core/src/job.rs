@@ -95,7 +95,7 @@ impl Choice {
         let is_done = self.soft && self.convert == Some(chunk.profile);
         !is_done
             && percent <= u128::from(chunk.length) * u128::from(self.usage)
-            && self.device.is_none_or(|device| chunk.columns.iter().any(|c| c.device == device))
+            && self.device.is_none_or(|device| chunk.is_on(device))
             && (self.profiles == 0 || self.profiles >> (chunk.profile as u16) & 1 == 1)
     }
 }
@@ -142,7 +142,7 @@ impl Job {
     /// Whether what is in this chunk is to move; `system` is the profile of new system chunks.
     pub(crate) fn moves(&self, chunk: &Chunk, system: Profile) -> bool {
         match &self.task {
-            Task::Remove { device } | Task::Replace { device, .. } => chunk.columns.iter().any(|c| c.device == *device),
+            Task::Remove { device } | Task::Replace { device, .. } => chunk.is_on(*device),
             Task::Return => chunk.spilled && chunk.kind != ChunkType::System,
             Task::Balance { .. } if chunk.id.0 >= self.end => false,
             Task::Balance { data, metadata } => match chunk.kind {

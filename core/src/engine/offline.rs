@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 
 use super::Engine;
 use super::control::{Due, Outcome};
-use crate::chunk::Chunk;
 use crate::control::{ControlError, Done, ErrorKind};
 use crate::device::DeviceState;
 use crate::meta::Superblock;
@@ -120,13 +119,13 @@ impl Engine {
                 all.push((region, 0));
             }
         };
-        let is_on = |c: &Chunk| c.columns.iter().any(|column| column.device == device);
         for volume in self.pool.volumes() {
-            let mirrored = |entry: &Entry| self.pool.chunk(entry.chunk()).is_some_and(|c| c.rows() == 0 && is_on(c));
+            let mirrored =
+                |entry: &Entry| self.pool.chunk(entry.chunk()).is_some_and(|c| c.rows() == 0 && c.is_on(device));
             let units = volume.map.entries().filter(|(_, entry)| mirrored(entry));
             units.for_each(|(unit, _)| add(regions::of_unit(volume.id, unit)));
         }
-        for chunk in self.pool.chunks().filter(|c| is_on(c)) {
+        for chunk in self.pool.chunks().filter(|c| c.is_on(device)) {
             let live = (0..chunk.rows()).filter(|&row| chunk.is_live(row));
             live.for_each(|row| add(regions::of_row(chunk.id, row)));
         }

@@ -116,7 +116,7 @@ impl Engine {
     /// Goes on with a column of strips, which are copied in the order of rows, and ends with all of them.
     pub(super) fn go_on_with_shift(&mut self) -> Turn {
         let Some(Shifting { chunk, is_whole, has_failed, .. }) = self.moving.shift else { return Turn::Nothing };
-        if !is_whole && !has_failed && self.has_rows(chunk) && self.is_for_job(chunk) {
+        if !is_whole && !has_failed && self.has_rows(chunk) {
             if let Some(turn) = self.copy_column(chunk) {
                 return turn;
             }
@@ -130,17 +130,6 @@ impl Engine {
         let units = self.pool.chunk(chunk).map_or(0, |c| c.units_in_row(row));
         self.column_copied();
         self.count_moved(units.into());
-    }
-
-    /// The column goes where the job of now has it go. It was marked by what the chunks were when that began: what an earlier one
-    /// that was canceled still had under way would come to a member that perhaps is to leave, unseen.
-    fn is_for_job(&self, chunk: ChunkId) -> bool {
-        let goes = |(old, new)| {
-            let chunk = self.pool.chunk(chunk)?;
-            let shift = chunk.shift?;
-            Some(chunk.columns[shift.column].device == old && shift.to.device == new)
-        };
-        self.slips(Slip::OldColumnArrives) || self.heir().and_then(goes) == Some(true)
     }
 
     /// Every unit of the chunk was tried.
@@ -157,11 +146,16 @@ impl Engine {
         }
     }
 
+    /// The job is canceled, and so is the column under way. The next job marks what it moves when it begins: it would not see a column
+    /// that arrives after that, at a member perhaps that is to leave.
+    pub(super) fn cancel_shift(&mut self) {
+        let arrives = self.slips(Slip::OldColumnArrives);
+        self.moving.shift.iter_mut().for_each(|shifting| shifting.has_failed |= !arrives);
+    }
+
     /// Nothing of it is under way any more: the column changes places, or all stays as it was.
     pub(super) fn end_shift(&mut self) -> Turn {
         let Some(Shifting { chunk: id, is_whole, has_failed, .. }) = self.moving.shift else { return Turn::Nothing };
-        let is_wanted = self.is_for_job(id);
-        let is_whole = is_whole && is_wanted;
         let goes = is_whole && !has_failed && !self.commit.is_dead();
         if goes
             && self.is_calm()
@@ -190,7 +184,7 @@ impl Engine {
         let old = chunk.columns[shift.column];
         let is_good = self.pool.is_online(shift.to.device) && !self.pool.stale.contains_key(&shift.to.device);
         if !is_whole || has_failed || self.commit.is_dead() || !is_good {
-            if (is_whole || has_failed) && is_wanted {
+            if is_whole || has_failed {
                 *self.moving.unfit.entry(id).or_default() += 1;
             }
             self.retire_extent(shift.to);
@@ -214,7 +208,7 @@ impl Engine {
     /// It holds nothing of the member that leaves any more, or another column's turn comes.
     fn source_shifted(&mut self, id: ChunkId, device: DeviceId) {
         let chunk = self.pool.chunk_mut(id).expect("it was just changed");
-        if chunk.columns.iter().any(|c| c.device == device) {
+        if chunk.is_on(device) {
             return;
         }
         chunk.shunned = false;

@@ -231,6 +231,9 @@ impl Engine {
         }
         self.moving.starved = None;
         self.moving.not_before = None;
+        if state == State::Canceled {
+            self.cancel_shift();
+        }
         if state != State::Running {
             // What it ran so far is written down by who calls.
             self.moving.round = None;

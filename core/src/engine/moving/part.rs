@@ -31,8 +31,7 @@ impl Engine {
     /// Has the next checkpoint leave out this member.
     pub(super) fn part_with(&mut self, device: DeviceId) {
         // With a checkpoint that knows it no more, nobody could open the pool again.
-        let held =
-            self.pool.chunks().find(|chunk| chunk.columns.iter().any(|c| c.device == device)).map(|chunk| chunk.id);
+        let held = self.pool.chunks().find(|chunk| chunk.is_on(device)).map(|chunk| chunk.id);
         assert!(held.is_none(), "device {device} is to leave and has a part of chunk {held:?}");
         if let Some(member) = self.pool.device_mut(device) {
             member.role = Role::Parting;

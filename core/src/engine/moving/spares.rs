@@ -143,7 +143,7 @@ impl Engine {
     /// crash leaves a spare that holds content.
     pub(super) fn keep_heir(&mut self, is_done: bool) {
         let Some((_, by)) = self.heir().filter(|(_, by)| self.is_heir(*by)) else { return };
-        let got_something = || self.pool.chunks().any(|chunk| chunk.columns.iter().any(|c| c.device == by));
+        let got_something = || self.pool.chunks().any(|chunk| chunk.is_on(by));
         let is_kept = is_done || got_something();
         let Some(member) = self.pool.device_mut(by).filter(|d| d.spare && is_kept) else { return };
         member.spare = false;
