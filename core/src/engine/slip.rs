@@ -57,6 +57,8 @@ pub enum Slip {
     LossNotDoubted,
     /// What the others of a row make is not tried without one of them.
     OthersBelieved,
+    /// After a crash a strip stays although both parities make the same other content of it.
+    ParitiesNotAsked,
     /// What a rebuild makes is written whatever its checksums say.
     MadeBelieved,
     /// A change of a row goes in place without the journal.

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::judge::Groups;
 use super::otherwise::Otherwise;
+use super::parities::Parities;
 use super::readers::Reader;
 use super::{COPIES_MAX, verify};
 use crate::chunk::Column;
@@ -91,6 +92,8 @@ pub(in crate::engine) struct Mend {
     pub(super) sums: verify::Sums,
     /// What is made without one of the others.
     pub(super) otherwise: Otherwise,
+    /// What is made by each parity alone.
+    pub(super) parities: Parities,
     pub(super) readers: Vec<Reader>,
     /// Nobody may see the winners before they are on stable media: a crash on the way could make another one win.
     pub(super) must_flush: bool,
@@ -120,6 +123,7 @@ impl Mend {
             stale: 0,
             mask: 0,
             otherwise: Otherwise::default(),
+            parities: Parities::default(),
             bad: [0; COPIES_MAX],
             gone: [0; COPIES_MAX],
             unlike: [[0; COPIES_MAX]; COPIES_MAX],

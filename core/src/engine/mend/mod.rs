@@ -24,6 +24,7 @@
 //! | `judge.rs` | which copy is right |
 //! | `verify.rs` | what checksums say, and what becomes of them |
 //! | `otherwise.rs` | a block made without one of the others after the other |
+//! | `parities.rs` | what two parities agree on where nothing else decides |
 //! | `readers.rs` | reads that wait for it |
 //! | `settle.rs` | what follows for those who count on the unit |
 //! | `wanted.rs` | units that reads found trouble in |
@@ -31,6 +32,7 @@
 mod case;
 pub(super) mod judge;
 mod otherwise;
+mod parities;
 mod readers;
 mod settle;
 mod verify;
@@ -49,6 +51,7 @@ use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, UNIT, Volum
 use crate::volume::block_mask;
 pub(super) use case::{Cause, Mend, Target};
 use judge::{Known, Winner};
+use parities::BY_PARITY;
 use readers::Reader;
 
 /// Most copies of anything: raid1c4.
@@ -205,18 +208,18 @@ impl Engine {
         mend.scratch[MADE] = Some(buf);
         mend.pending += 1;
         let (first, end) = (u64::from(mask.trailing_zeros()), u64::from(16 - mask.leading_zeros()));
-        let who = Who::Mend { id, is_urgent: mend.cause.is_urgent() };
+        let who = Who::Mend { id, copy: MADE as u8, is_urgent: mend.cause.is_urgent() };
         self.reconstruct(who, chunk, byte, mask, range(buf, first * BLOCK, (end - first) * BLOCK));
     }
 
     /// These blocks of it are made, or can't be.
-    pub(super) fn mend_reconstructed(&mut self, id: u32, lanes: u16, fine: bool) {
+    pub(super) fn mend_reconstructed(&mut self, id: u32, copy: usize, lanes: u16, fine: bool) {
         if self.made_otherwise(id, lanes, fine) {
             return;
         }
         let mend = &mut self.mends[id];
         if !fine {
-            mend.gone[MADE] |= lanes;
+            mend.gone[copy] |= lanes;
         }
         mend.pending -= 1;
         if mend.pending == 0 {
@@ -270,7 +273,8 @@ impl Engine {
         let mend = &self.mends[id];
         let read = |copy: usize| mend.mask & !mend.bad[copy] & !mend.gone[copy];
         let mut pairs = Vec::new();
-        for b in 0..COPIES_MAX {
+        let first = if mend.parities.are_asked() { BY_PARITY[0] } else { 0 };
+        for b in first..COPIES_MAX {
             for a in (0..b).filter(|&a| mend.scratch[a].is_some() && mend.scratch[b].is_some()) {
                 pairs.extend(runs(read(a) & read(b)).map(|run| (a, b, run)));
             }
@@ -308,6 +312,9 @@ impl Engine {
 
     /// All copies are in memory and compared: what has to be written is.
     fn judge_mend(&mut self, id: u32) {
+        if self.ask_parities(id) {
+            return;
+        }
         let (cause, is_ours) = (self.mends[id].cause, self.mends[id].volume().is_some());
         if let Cause::Scrub(_) = cause {
             self.scrub_judged(id);

@@ -48,7 +48,7 @@ impl Engine {
         mend.pending = 1;
         let (first, end) = (u64::from(lanes.trailing_zeros()), u64::from(16 - lanes.leading_zeros()));
         let buf = mend.scratch[MADE].expect("something was made");
-        let who = Who::Mend { id, is_urgent: mend.cause.is_urgent() };
+        let who = Who::Mend { id, copy: MADE as u8, is_urgent: mend.cause.is_urgent() };
         let to = range(buf, first * BLOCK, (end - first) * BLOCK);
         self.reconstruct_without(Some(without), who, chunk, byte, lanes, to);
         true

@@ -4,6 +4,7 @@
 //! wins has another sum, or none is kept, the sum follows it.
 
 use super::judge::{self, Known, Winner};
+use super::parities::BY_PARITY;
 use super::{COPIES_MAX, Engine, Mend, blocks, range, runs};
 use crate::engine::sums::{MEND_TAG, Need, Put, locate, memory};
 use crate::request::{Event, Output, PageWork};
@@ -11,6 +12,11 @@ use crate::units::{BLOCK, UNIT};
 
 /// In place of a copy in a tag: which blocks have no sum.
 const UNSUMMED: u64 = COPIES_MAX as u64;
+
+/// Names a question about blocks of a copy, from this one on.
+fn tag(id: u32, copy: u64, first: u64) -> u64 {
+    MEND_TAG | u64::from(id) << 16 | copy << 8 | first
+}
 
 /// What the sums of a unit say.
 #[derive(Clone, Default)]
@@ -58,6 +64,9 @@ impl Engine {
     /// The copies are compared with each other; now with their sums, where there are some.
     pub(super) fn verify_mend(&mut self, id: u32) {
         let mend = &self.mends[id];
+        if mend.parities.are_asked() {
+            return self.verify_parities(id);
+        }
         let Some((chunk, place)) = mend.place.filter(|_| mend.volume().is_some_and(|v| self.is_summed(v))) else {
             return self.judge_mend(id);
         };
@@ -74,22 +83,27 @@ impl Engine {
         mend.sums.slot = Some(slot);
         // One more than there are, until all were asked.
         mend.pending = 1;
-        let tag = |copy: u64, first: u64| MEND_TAG | u64::from(id) << 16 | copy << 8 | first;
         for (first, count) in runs(mend.mask) {
             mend.pending += 1;
-            let (tag, first) = (tag(UNSUMMED, first), mend.sums.base + first as u16);
+            let (tag, first) = (tag(id, UNSUMMED, first), mend.sums.base + first as u16);
             self.outputs.push_back(Output::Page(PageWork::Unsummed { tag, kind, page, first, count: count as u16 }));
         }
-        for copy in 0..COPIES_MAX {
-            let Some(buf) = mend.scratch[copy] else { continue };
-            for (first, count) in runs(mend.mask & !mend.bad[copy] & !mend.gone[copy]) {
-                mend.pending += 1;
-                let data = range(buf, first * BLOCK, count * BLOCK);
-                let (tag, first) = (tag(copy as u64, first), mend.sums.base + first as u16);
-                self.outputs.push_back(Output::Page(PageWork::Verify { tag, kind, data, page, first }));
-            }
-        }
+        (0..COPIES_MAX).for_each(|copy| self.verify_copy(id, copy, slot));
         self.mend_answered(id);
+    }
+
+    /// What was read of a copy, or made in its place, is compared with the sums.
+    pub(super) fn verify_copy(&mut self, id: u32, copy: usize, slot: u32) {
+        let (kind, page) = (self.sums.kind(), memory(slot, 0));
+        let mend = &mut self.mends[id];
+        let Some(buf) = mend.scratch[copy] else { return };
+        for (first, count) in runs(mend.mask & !mend.bad[copy] & !mend.gone[copy]) {
+            mend.pending += 1;
+            let data = range(buf, first * BLOCK, count * BLOCK);
+            let tag = tag(id, copy as u64, first);
+            let first = mend.sums.base + first as u16;
+            self.outputs.push_back(Output::Page(PageWork::Verify { tag, kind, data, page, first }));
+        }
     }
 
     /// The page cannot be had: nothing is known but the copies.
@@ -119,7 +133,11 @@ impl Engine {
 
     /// The copy of a block to go by.
     pub(super) fn winner(&self, mend: &Mend, block: u64) -> Winner {
-        judge::winner(&mend.groups(block), self.known(mend), mend.right(block))
+        let (known, right) = (self.known(mend), mend.right(block));
+        match known == Known::Dirty && right.unwrap_or(0) == 0 && mend.parities_agree(block) {
+            true => Winner::Copy(BY_PARITY[0]),
+            false => judge::winner(&mend.groups(block), known, right),
+        }
     }
 
     /// Sums follow the winners that have others or none, what is wrong is counted and what is lost is noted.

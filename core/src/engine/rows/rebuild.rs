@@ -32,8 +32,8 @@ pub(in crate::engine) struct Reconstruction {
 pub(in crate::engine) enum Who {
     /// A part of a request, which may be compared with its checksums.
     Read { id: u32, owner: Owner, set: CopySet },
-    /// A mend, as a second copy.
-    Mend { id: u32, is_urgent: bool },
+    /// A mend, in place of this copy.
+    Mend { id: u32, copy: u8, is_urgent: bool },
     /// A unit on its way.
     Move { id: u32, set: CopySet },
 }
@@ -154,7 +154,7 @@ impl Engine {
             return self.reconstruct_apart(ask);
         }
         match who {
-            Who::Mend { id, .. } => self.mend_reconstructed(id, lanes, fine),
+            Who::Mend { id, copy, .. } => self.mend_reconstructed(id, copy.into(), lanes, fine),
             Who::Read { id, owner, set } => self.made_for_read(id, owner, set, to, fine),
             Who::Move { id, set } => self.made_for_move(id, set, to, fine),
         }
@@ -177,9 +177,9 @@ impl Engine {
                     }
                     Who::Move { id, set: shifted(set) }
                 }
-                Who::Mend { id, is_urgent } => {
+                Who::Mend { id, copy, is_urgent } => {
                     self.hold_mend(id, u32::from(skip > 0));
-                    Who::Mend { id, is_urgent }
+                    Who::Mend { id, copy, is_urgent }
                 }
             };
             let to = super::work::part_of(ask.to, skip, 1);

@@ -1,0 +1,83 @@
+//! A block that a crash may have cut short, whose checksum agrees with nothing: the strip itself has one content, the others of its row
+//! make another. Where two parities make the same of it, each by itself, the row is whole with that content, so it is an old or a new
+//! state of the block, and what the strip has is neither: that changed silently. With one parity nothing can tell, and the strip stays.
+
+use super::judge::Known;
+use super::{Engine, MADE, Mend, blocks, range};
+use crate::engine::Slip;
+use crate::engine::rows::Who;
+use crate::units::{BLOCK, UNIT};
+
+/// In place of copies: what is made by P and not Q, and by Q and not P.
+pub(super) const BY_PARITY: [usize; 2] = [2, 3];
+
+/// How far it is with that.
+#[derive(Clone, Copy, Default)]
+pub(in crate::engine) struct Parities {
+    /// It was asked for, if there was something to ask.
+    is_asked: bool,
+    /// Blocks that are made by each of them.
+    lanes: u16,
+}
+
+impl Parities {
+    /// Two more copies, so to say; all others were compared before.
+    pub(super) fn are_asked(&self) -> bool {
+        self.lanes != 0
+    }
+}
+
+impl Mend {
+    /// Blocks that nothing speaks for, and of which the strip and the others of its row have different contents.
+    fn undecided(&self) -> u16 {
+        let is_undecided =
+            |&block: &u64| self.has(0, block) && self.has(MADE, block) && self.right(block).unwrap_or(0) == 0;
+        blocks(self.mask & self.unlike[0][MADE]).filter(is_undecided).fold(0, |bits, block| bits | 1 << block)
+    }
+
+    /// Both parities make the same of the block.
+    pub(super) fn parities_agree(&self, block: u64) -> bool {
+        let [p, q] = BY_PARITY;
+        self.has(p, block) && self.has(q, block) && self.unlike[p][q] >> block & 1 == 0
+    }
+}
+
+impl Engine {
+    /// Has what is undecided made by each parity alone; false where there is nothing to ask, or it was asked.
+    pub(super) fn ask_parities(&mut self, id: u32) -> bool {
+        let mend = &self.mends[id];
+        let Some((chunk, unit)) = mend.place.filter(|_| self.known(mend) == Known::Dirty) else { return false };
+        let Some(c) = self.pool.chunk(chunk).filter(|c| c.rows() > 0 && c.profile.facts().parity > 1) else {
+            return false;
+        };
+        let (byte, members, lanes) = (u64::from(unit) * UNIT, c.columns.len(), mend.undecided());
+        if core::mem::replace(&mut self.mends[id].parities.is_asked, true)
+            || lanes == 0
+            || self.slips(Slip::ParitiesNotAsked)
+        {
+            return false;
+        }
+        let (first, end) = (u64::from(lanes.trailing_zeros()), u64::from(16 - lanes.leading_zeros()));
+        let is_urgent = self.mends[id].cause.is_urgent();
+        self.mends[id].parities.lanes = lanes;
+        for (copy, other) in BY_PARITY.into_iter().zip([members - 1, members - 2]) {
+            let buf = self.scratch_of(UNIT);
+            let mend = &mut self.mends[id];
+            mend.scratch[copy] = Some(buf);
+            mend.gone[copy] = !lanes;
+            mend.pending += 1;
+            let to = range(buf, first * BLOCK, (end - first) * BLOCK);
+            let who = Who::Mend { id, copy: copy as u8, is_urgent };
+            self.reconstruct_without(Some(other as u8), who, chunk, byte, lanes, to);
+        }
+        true
+    }
+
+    /// What they make is compared with everything else; now with the sums.
+    pub(super) fn verify_parities(&mut self, id: u32) {
+        let Some(slot) = self.mends[id].sums.slot else { return self.judge_mend(id) };
+        self.mends[id].pending = 1;
+        BY_PARITY.into_iter().for_each(|copy| self.verify_copy(id, copy, slot));
+        self.mend_answered(id);
+    }
+}
