@@ -199,7 +199,7 @@ impl Engine {
         let Io { owner, set, buf, .. } = io;
         if self.read_copy(id, owner, set, buf) || self.reconstruct_read(id, owner, set, buf) {
             // Another copy is on its way.
-        } else if io.summed {
+        } else if io.summed || self.requests[id].trouble.as_ref().is_some_and(|trouble| trouble.is_in_question) {
             self.read_by_mend(id, owner, buf);
         } else {
             let len = u64::from(buf.len);

@@ -152,6 +152,7 @@ impl Engine {
     /// A part of a piece is not what its sums say.
     fn read_wrong(&mut self, id: u32, io: &Io, at: u64, len: u64) {
         self.counters.retries += 1;
+        self.requests[id].trouble.get_or_insert_default().is_in_question = true;
         let set = CopySet { offset: io.set.offset + at, ..io.set };
         let buf = BufRange { offset: io.buf.offset + at as u32, len: len as u32, ..io.buf };
         self.want_mend(id, &Io { buf, len, ..Io::new(io.owner, io.op, io.device, io.offset + at, len, self.now) });
