@@ -12,6 +12,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::mend::{Cause, Target};
+use super::rows::RowId;
 use super::{Engine, Slip};
 use crate::regions::{Region, UNITS, Units, bits_of, of_unit};
 use crate::report::ResyncReport;
@@ -65,6 +66,16 @@ impl Engine {
         let is_there = |(volume, unit)| {
             let entry = self.entry(volume, unit);
             entry.is_mapped() && (entry.chunk(), entry.unit()) == (chunk, place)
+        };
+        self.resync.doubts.iter().any(is_there)
+    }
+
+    /// The same of any strip of a row.
+    pub(super) fn doubts_row(&self, (chunk, row): RowId) -> bool {
+        let Some(c) = self.pool.chunk(chunk) else { return false };
+        let is_there = |(volume, unit)| {
+            let entry = self.entry(volume, unit);
+            entry.is_mapped() && entry.chunk() == chunk && c.row_of(entry.unit()).is_some_and(|(at, _)| at == row)
         };
         self.resync.doubts.iter().any(is_there)
     }

@@ -282,7 +282,9 @@ impl Engine {
                 self.miss_row(device, work.row, IoError::Gone);
             }
         }
-        if work.judgement.found_something() {
+        // What was made of a strip in doubt agrees with it; a parity that was not asked may have another content of it.
+        let has_other_parity = work.members.len() - work.data > 1;
+        if work.judgement.found_something() || has_other_parity && self.doubts_row(work.row) {
             self.check_row(work.row);
         }
         self.catch_up_ended(ROWS, unit);
