@@ -179,6 +179,14 @@ impl Engine {
             return Err(ControlError::new(ErrorKind::Refused, text));
         }
         let gives_up = self.is_summed(id) && !on;
+        // If the opening fails, nobody writes what is decided, and the next read would decide anew.
+        if gives_up && self.decides_by_sums(id) {
+            let text = format!(
+                "checksums of volume {name:?} still decide between copies that an unclean stop left unlike; try again when the \
+                 pool is open"
+            );
+            return Err(ControlError::new(ErrorKind::Busy, text));
+        }
         if gives_up {
             let in_rows = v.map.entries().map(|(_, entry)| entry).filter(|entry| self.has_rows(entry.chunk()));
             let in_rows: Vec<_> = in_rows.collect();

@@ -8,7 +8,7 @@
 //! A read of a unit in doubt waits until it is mended, so it sees what every later read sees, from whatever copy. A write
 //! does not wait: what it writes is on all copies afterwards, and the rest of the unit is still in doubt.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::mend::{Cause, Target};
@@ -23,6 +23,8 @@ use crate::units::{ChunkId, UNIT, VolumeId};
 const ACTIVE_MAX: usize = 16;
 /// Of them in the background.
 const BACKGROUND_MAX: usize = 8;
+/// Copies that cannot be written are left to differ after so many tries.
+const TRIES_MAX: u8 = 4;
 /// Regions whose units without content one turn passes over.
 const TURN: u32 = 64;
 
@@ -34,6 +36,8 @@ pub(super) struct Resync {
     readers: Vec<u32>,
     /// They look again with the next turn.
     is_woken: bool,
+    /// Units whose copies could not be made alike, nor one of them be noted as behind: how often that was tried.
+    tries: BTreeMap<(VolumeId, u64), u8>,
     /// Units that were mended since the pool was opened.
     mended: u64,
 }
@@ -136,6 +140,11 @@ impl Engine {
         !self.resync.doubts.is_empty() && self.commit.is_dead() && self.commit.is_opening()
     }
 
+    /// The opening is not over, and copies of something in this volume may differ.
+    pub(super) fn decides_by_sums(&self, volume: VolumeId) -> bool {
+        self.commit.is_opening() && self.resync.doubts.iter().any(|(of, _)| of == volume)
+    }
+
     /// Without mends everybody reads the first copy. Where a member lost something that no record says, another one may be
     /// the first at the next opening.
     fn is_undecidable(&self, volume: VolumeId, start: u64, end: u64) -> bool {
@@ -158,9 +167,18 @@ impl Engine {
         self.resync.doubts.remove_bits(region, settled);
     }
 
+    /// A copy could not be written over, and nobody stands in for its member: the next read might see that one. False after some
+    /// tries.
+    pub(super) fn doubts_on(&mut self, volume: VolumeId, unit: u64) -> bool {
+        let tries = self.resync.tries.entry((volume, unit)).or_default();
+        *tries += 1;
+        *tries < TRIES_MAX
+    }
+
     /// The copies of a unit are alike, or as good as they get.
     pub(super) fn unit_settled(&mut self, volume: VolumeId, unit: u64) {
         self.resync.doubts.remove(volume, unit);
+        self.resync.tries.remove(&(volume, unit));
     }
 
     pub(super) fn resync_ended(&mut self, volume: VolumeId, unit: u64) {
@@ -213,6 +231,7 @@ impl Engine {
     /// A volume goes, and what was in doubt of it.
     pub(super) fn forget_doubts(&mut self, volume: VolumeId) {
         self.resync.doubts.remove_volume(volume);
+        self.resync.tries.retain(|(of, _), _| *of != volume);
         self.resync.is_woken = true;
     }
 }
