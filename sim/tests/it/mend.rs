@@ -3,8 +3,8 @@
 use braid_core::Profile;
 use braid_core::request::{Event, Op};
 use braid_core::units::{BLOCK, DeviceId, MIB, VolumeId};
-use braid_sim::World;
 use braid_sim::fault::{Fault, Trouble};
+use braid_sim::{Crash, World};
 
 use crate::scrub::{WRITE, fill, pool};
 
@@ -88,4 +88,28 @@ fn where_writing_does_not_help_a_unit_is_left_alone() {
     }
     world.run_until_quiet();
     assert_eq!(repaired(&world, device), 1, "once, and not at every read");
+}
+
+/// A crash left both copies on one disk unlike, and the first tries to write one over the other fail: nobody stands in for that disk, so
+/// the unit stays in doubt until the copies are alike. A disk that never takes it is not tried for ever.
+#[test]
+fn copies_on_one_disk_are_made_alike_although_the_first_tries_fail() {
+    let blocks = [0, 2, 4, 6, 8, 10];
+    let rounds = |rounds: u64| rounds * blocks.len() as u64;
+    for (failures, is_alike) in [(rounds(1), true), (rounds(2), true), (u64::MAX, false)] {
+        let (mut world, v) = pool(1, Profile::Dup, Profile::Dup);
+        fill(&mut world, v);
+        world.run_until_quiet();
+        world.run(v, WRITE, 0, 16 * BLOCK).unwrap();
+        world.crash(Crash::Process);
+        world.open().unwrap();
+        let [(_, first), (_, second)] = world.places(v, 0)[..] else { panic!("two copies") };
+        let sectors = blocks.iter().flat_map(|block| (0..8).map(move |sector| block * BLOCK + sector * 512));
+        sectors.for_each(|at| world.disks[0].corrupt(second + at, 1));
+        let trouble = Trouble::writes_fail(second..second + 16 * BLOCK, failures);
+        world.faults.0.push(Fault { device: 1, trouble });
+        world.run_until_quiet();
+        let of = |at| world.disks[0].read_bytes(at, 16 * BLOCK);
+        assert_eq!(of(first) == of(second), is_alike, "{failures} failures");
+    }
 }

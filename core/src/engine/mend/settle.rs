@@ -62,7 +62,7 @@ impl Engine {
         }
         let was_dirty = self.known(mend) == Known::Dirty;
         let error = mend.error.unwrap_or(IoError::Media);
-        let mut failed = None;
+        let (mut failed, mut is_open) = (None, false);
         for (copy, column) in mend.columns.iter().enumerate() {
             let Some(column) = column else { continue };
             // What could not be written is behind now, unless it is no worse than it was.
@@ -70,7 +70,8 @@ impl Engine {
             let was_away = self.was_away(column.device, mend.roster);
             let is_absent = was_away && (was_dirty || mend.rewritten.iter().any(|&m| m != 0));
             if is_worse {
-                self.miss(column.device, volume, part, error);
+                let is_noted = self.miss(column.device, volume, part, error);
+                is_open |= was_dirty && !is_noted;
                 // Who went is behind again; the others have theirs.
                 if !was_away {
                     failed = Some(column.device);
@@ -79,7 +80,9 @@ impl Engine {
                 self.miss(column.device, volume, part, IoError::Gone);
             }
         }
-        self.unit_settled(volume, unit);
+        if !is_open || !self.doubts_on(volume, unit) {
+            self.unit_settled(volume, unit);
+        }
         match failed {
             None if !mend.lacks_source => self.stale_unit_done(volume, unit),
             by => self.stale_unit_failed(volume, unit, by),
