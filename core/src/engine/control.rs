@@ -182,8 +182,11 @@ impl Engine {
         // If the opening fails, nobody writes what is decided, and the next read would decide anew.
         if gives_up && self.decides_by_sums(id) {
             let text = format!(
-                "checksums of volume {name:?} still decide between copies that an unclean stop left unlike; try again when the \
-                 pool is open"
+                "checksums of volume {name:?} still decide between copies that an unclean stop left unlike; {}",
+                match self.is_suspended() {
+                    true => "the pool could not write what it needs to open, import it again",
+                    false => "try again when the pool is open",
+                }
             );
             return Err(ControlError::new(ErrorKind::Busy, text));
         }

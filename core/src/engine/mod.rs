@@ -109,7 +109,7 @@ struct Trouble {
     missed: Vec<(DeviceId, CopySet, IoError)>,
     /// Parts of a read that no copy could give whole; see [`Engine::read_elsewhere`].
     doubtful: Vec<(Owner, CopySet, BufRange)>,
-    /// A copy that was read did not agree with its checksums. It may be well after all, if those are given up meanwhile.
+    /// Some part of it did not agree with its checksums; if those are given up meanwhile, a mend decides.
     is_in_question: bool,
     /// Parts of a read that mends will answer.
     mends: u32,

@@ -36,6 +36,8 @@ pub(super) struct Resync {
     readers: Vec<u32>,
     /// They look again with the next turn.
     is_woken: bool,
+    /// Rows with a unit in doubt, and those that had one; gathered when somebody asks.
+    rows: Option<BTreeSet<RowId>>,
     /// Units whose copies could not be made alike, nor one of them be noted as behind: how often that was tried.
     tries: BTreeMap<(VolumeId, u64), u8>,
     /// Units that were mended since the pool was opened.
@@ -74,26 +76,33 @@ impl Engine {
         self.resync.doubts.iter().any(is_there)
     }
 
-    /// The same of any strip of a row.
-    pub(super) fn doubts_row(&self, (chunk, row): RowId) -> bool {
-        let Some(c) = self.pool.chunk(chunk) else { return false };
-        let is_there = |(volume, unit)| {
-            let entry = self.entry(volume, unit);
-            entry.is_mapped() && entry.chunk() == chunk && c.row_of(entry.unit()).is_some_and(|(at, _)| at == row)
-        };
-        self.resync.doubts.iter().any(is_there)
+    /// Something in this row was in doubt since nothing was for the last time.
+    pub(super) fn doubts_row(&mut self, row: RowId) -> bool {
+        if self.resync.doubts.is_empty() {
+            self.resync.rows = None;
+            return false;
+        }
+        if self.resync.rows.is_none() {
+            let units = self.resync.doubts.iter();
+            self.resync.rows = Some(units.filter_map(|(volume, unit)| self.row_at(volume, unit)).collect());
+        }
+        self.resync.rows.as_ref().is_some_and(|rows| rows.contains(&row))
     }
 
     /// Copies of a unit may differ.
     pub(super) fn doubt_unit(&mut self, volume: VolumeId, unit: u64) {
         self.resync.doubts.insert(volume, unit);
+        let row = self.row_at(volume, unit);
+        if let (Some(rows), Some(row)) = (&mut self.resync.rows, row) {
+            rows.insert(row);
+        }
     }
 
     /// A write of `[start, end)` failed: copies hold what they may, until they are made alike.
     pub(super) fn doubt(&mut self, volume: VolumeId, start: u64, end: u64) {
         for unit in start / UNIT..end.div_ceil(UNIT) {
             if self.is_dirty(volume, unit) {
-                self.resync.doubts.insert(volume, unit);
+                self.doubt_unit(volume, unit);
             }
         }
         self.copy_again(volume, start, end);
@@ -165,11 +174,12 @@ impl Engine {
         let settles = |bit: &u64| self.settles_by_itself(volume, first + bit);
         let settled = bits_of(self.resync.doubts.bits(region)).filter(settles).fold(0, |bits, bit| bits | 1 << bit);
         self.resync.doubts.remove_bits(region, settled);
+        let Resync { doubts, tries, .. } = &mut self.resync;
+        tries.retain(|&(volume, unit), _| doubts.contains(volume, unit));
     }
 
-    /// A copy could not be written over, and nobody stands in for its member: the next read might see that one. False after some
-    /// tries.
-    pub(super) fn doubts_on(&mut self, volume: VolumeId, unit: u64) -> bool {
+    /// Counts a try to write over a copy that nothing stands in for, so that the next read might see it; false when it was the last.
+    pub(super) fn resync_again(&mut self, volume: VolumeId, unit: u64) -> bool {
         let tries = self.resync.tries.entry((volume, unit)).or_default();
         *tries += 1;
         *tries < TRIES_MAX

@@ -80,7 +80,7 @@ fn swarm_of_seeds_that_found_something() {
     // 919019: a column that a canceled job had under way arrived at a member that a later job let go, and the pool did not open.
     // 924818: a read beside a write did not agree with checksums that were given up before it was looked at again.
     // 939137: a strip that changed silently stayed after a crash, and its member failed before parity had followed.
-    // 945581: the same, and the volume was destroyed before the other copy was read, which went too.
+    // 945581: as 924818, but the volume was destroyed before the other copy was read, which went too.
     // 953258: parity was made anew of a strip that had changed silently since a crash, and the other parity not compared.
     // 1005357: a process ended in the moment between the loss of a cache and the note of it.
     // 1100427: copies that a cut left unlike were told apart by checksums, which were given up before the opening was over.

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::judge::Groups;
+use super::judge::{Groups, Known};
 use super::otherwise::Otherwise;
 use super::parities::Parities;
 use super::readers::Reader;
@@ -72,6 +72,8 @@ pub(in crate::engine) struct Mend {
     /// Checkpoints so far, and comings and goings of members, when the look began.
     pub(super) checkpoints: u64,
     pub(super) roster: u64,
+    /// What was known of its blocks when the look began: it is judged by that.
+    pub(in crate::engine) known: Known,
     /// Chunk and unit of it.
     pub(super) place: Option<(ChunkId, u32)>,
     pub(in crate::engine) columns: [Option<Column>; COPIES_MAX],
@@ -115,6 +117,7 @@ impl Mend {
             epoch: None,
             checkpoints: 0,
             roster: 0,
+            known: Known::Nothing,
             place: None,
             columns: [None; COPIES_MAX],
             offset: 0,

@@ -10,7 +10,7 @@ pub(in crate::engine) type Groups = [Option<u8>; COPIES_MAX];
 pub(in crate::engine) enum Known {
     /// Nothing: copies are told apart by their number only.
     Nothing,
-    /// A write may have been under way when the pool stopped, so any copy is as good as any other.
+    /// A write may have been under way when the pool stopped, so a copy that agrees with nothing is no error.
     Dirty,
 }
 
@@ -33,7 +33,8 @@ pub(in crate::engine) enum Winner {
 /// | any | some match | any | the first that matches |
 /// | nothing | none matches | any | nobody, and the block is lost |
 /// | any | none | all alike | the first of them |
-/// | dirty | none, or none matches | differ | the one with the lowest number, so that a mend that a crash interrupts ends as it began |
+/// | dirty | none, or none matches | two parities, each by itself, make the same | what they make: [`parities`](super::parities) |
+/// | dirty | none, or none matches | differ otherwise | the one with the lowest number, so that a mend that a crash interrupts ends as it began |
 /// | nothing | none | differ, more than half alike | the first of those |
 /// | nothing | none | differ otherwise | nobody |
 pub(in crate::engine) fn winner(groups: &Groups, known: Known, right: Option<u8>) -> Winner {

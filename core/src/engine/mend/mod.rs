@@ -118,7 +118,9 @@ impl Engine {
             *place = Some(*column);
         }
         let (checkpoints, epoch) = (self.counters.checkpoints, self.space.enter());
+        let is_in_doubt = target.home().is_some_and(|(volume, unit)| self.resync.doubts(volume, unit));
         let mend = &mut self.mends[id];
+        mend.known = if is_in_doubt { Known::Dirty } else { Known::Nothing };
         (mend.mask, mend.columns, mend.offset, mend.place) = (mask, columns, part.offset, Some((chunk, unit)));
         (mend.checkpoints, mend.roster, mend.epoch) = (checkpoints, self.roster, Some(epoch));
         let has_rows = c.rows() > 0;
@@ -214,7 +216,7 @@ impl Engine {
 
     /// These blocks of it are made, or can't be.
     pub(super) fn mend_reconstructed(&mut self, id: u32, copy: usize, lanes: u16, fine: bool) {
-        if self.made_otherwise(id, lanes, fine) {
+        if copy == MADE && self.made_otherwise(id, lanes, fine) {
             return;
         }
         let mend = &mut self.mends[id];
@@ -345,7 +347,7 @@ impl Engine {
         // By winner and copy: blocks to write.
         let mut writes = [[0u16; COPIES_MAX]; COPIES_MAX];
         let mend = &self.mends[id];
-        let is_dirty = self.known(mend) == Known::Dirty;
+        let is_dirty = mend.known == Known::Dirty;
         // A copy that was left out could win after a power cut that has it forgotten why.
         let (mut lacks_source, mut must_flush) = (false, is_dirty && self.is_failure_unsaid());
         for block in blocks(mend.mask & !mend.agreed()) {
@@ -393,14 +395,6 @@ impl Engine {
                     self.issue_mend(id, DeviceOp::Write { fua: false }, column, run, buf);
                 }
             }
-        }
-    }
-
-    /// What is known of the blocks of a unit. Where checksums have a say, they have it here.
-    pub(super) fn known(&self, mend: &Mend) -> Known {
-        match mend.target.home() {
-            Some((volume, unit)) if self.resync.doubts(volume, unit) => Known::Dirty,
-            _ => Known::Nothing,
         }
     }
 

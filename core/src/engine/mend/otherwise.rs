@@ -31,7 +31,7 @@ impl Engine {
     /// Goes on with the next member that may be the wrong one; false where there is nothing to try.
     pub(super) fn try_otherwise(&mut self, id: u32) -> bool {
         let mend = &self.mends[id];
-        let Some((chunk, unit)) = mend.place.filter(|_| self.known(mend) == Known::Nothing) else { return false };
+        let Some((chunk, unit)) = mend.place.filter(|_| mend.known == Known::Nothing) else { return false };
         let Some(c) = self.pool.chunk(chunk).filter(|c| c.rows() > 0 && c.profile.facts().parity > 1) else {
             return false;
         };

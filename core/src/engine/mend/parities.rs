@@ -15,7 +15,7 @@ pub(super) const BY_PARITY: [usize; 2] = [2, 3];
 #[derive(Clone, Copy, Default)]
 pub(in crate::engine) struct Parities {
     /// It was asked for, if there was something to ask.
-    is_asked: bool,
+    was_tried: bool,
     /// Blocks that are made by each of them.
     lanes: u16,
 }
@@ -46,12 +46,12 @@ impl Engine {
     /// Has what is undecided made by each parity alone; false where there is nothing to ask, or it was asked.
     pub(super) fn ask_parities(&mut self, id: u32) -> bool {
         let mend = &self.mends[id];
-        let Some((chunk, unit)) = mend.place.filter(|_| self.known(mend) == Known::Dirty) else { return false };
+        let Some((chunk, unit)) = mend.place.filter(|_| mend.known == Known::Dirty) else { return false };
         let Some(c) = self.pool.chunk(chunk).filter(|c| c.rows() > 0 && c.profile.facts().parity > 1) else {
             return false;
         };
         let (byte, members, lanes) = (u64::from(unit) * UNIT, c.columns.len(), mend.undecided());
-        if core::mem::replace(&mut self.mends[id].parities.is_asked, true)
+        if core::mem::replace(&mut self.mends[id].parities.was_tried, true)
             || lanes == 0
             || self.slips(Slip::ParitiesNotAsked)
         {
@@ -60,6 +60,7 @@ impl Engine {
         let (first, end) = (u64::from(lanes.trailing_zeros()), u64::from(16 - lanes.leading_zeros()));
         let is_urgent = self.mends[id].cause.is_urgent();
         self.mends[id].parities.lanes = lanes;
+        // Without Q, then without P.
         for (copy, other) in BY_PARITY.into_iter().zip([members - 1, members - 2]) {
             let buf = self.scratch_of(UNIT);
             let mend = &mut self.mends[id];

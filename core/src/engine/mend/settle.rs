@@ -60,9 +60,9 @@ impl Engine {
         if let Some(row) = self.row_at(volume, unit) {
             return self.strip_mended(mend, volume, unit, row);
         }
-        let was_dirty = self.known(mend) == Known::Dirty;
+        let was_dirty = mend.known == Known::Dirty;
         let error = mend.error.unwrap_or(IoError::Media);
-        let (mut failed, mut is_open) = (None, false);
+        let (mut failed, mut may_differ) = (None, false);
         for (copy, column) in mend.columns.iter().enumerate() {
             let Some(column) = column else { continue };
             // What could not be written is behind now, unless it is no worse than it was.
@@ -71,7 +71,7 @@ impl Engine {
             let is_absent = was_away && (was_dirty || mend.rewritten.iter().any(|&m| m != 0));
             if is_worse {
                 let is_noted = self.miss(column.device, volume, part, error);
-                is_open |= was_dirty && !is_noted;
+                may_differ |= was_dirty && !is_noted;
                 // Who went is behind again; the others have theirs.
                 if !was_away {
                     failed = Some(column.device);
@@ -80,7 +80,7 @@ impl Engine {
                 self.miss(column.device, volume, part, IoError::Gone);
             }
         }
-        if !is_open || !self.doubts_on(volume, unit) {
+        if !may_differ || !self.resync_again(volume, unit) {
             self.unit_settled(volume, unit);
         }
         match failed {

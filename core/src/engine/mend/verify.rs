@@ -133,11 +133,11 @@ impl Engine {
 
     /// The copy of a block to go by.
     pub(super) fn winner(&self, mend: &Mend, block: u64) -> Winner {
-        let (known, right) = (self.known(mend), mend.right(block));
-        match known == Known::Dirty && right.unwrap_or(0) == 0 && mend.parities_agree(block) {
-            true => Winner::Copy(BY_PARITY[0]),
-            false => judge::winner(&mend.groups(block), known, right),
+        let (known, right) = (mend.known, mend.right(block));
+        if known == Known::Dirty && right.unwrap_or(0) == 0 && mend.parities_agree(block) {
+            return Winner::Copy(BY_PARITY[0]);
         }
+        judge::winner(&mend.groups(block), known, right)
     }
 
     /// Sums follow the winners that have others or none, what is wrong is counted and what is lost is noted.
@@ -163,7 +163,7 @@ impl Engine {
         }
         let mend = &self.mends[id];
         let (volume, unit) = mend.target.home().expect("only units of volumes have sums");
-        if self.known(mend) == Known::Dirty && mend.place.is_some_and(|(chunk, _)| self.has_rows(chunk)) {
+        if mend.known == Known::Dirty && mend.place.is_some_and(|(chunk, _)| self.has_rows(chunk)) {
             // What a client wrote there once may have come in place, and its sums not.
             for (first, count) in runs(!self.entry(volume, unit).written()) {
                 let first = self.mends[id].sums.base + first as u16;
@@ -179,7 +179,7 @@ impl Engine {
     /// Copies that differ because writes were cut short are no errors.
     fn count_wrong_copies(&mut self, id: u32) {
         let mend = &self.mends[id];
-        if self.known(mend) == Known::Dirty {
+        if mend.known == Known::Dirty {
             return;
         }
         let (target, base, at) = (mend.volume(), mend.base(), mend.offset);

@@ -284,7 +284,8 @@ impl Engine {
         }
         // What was made of a strip in doubt agrees with it; a parity that was not asked may have another content of it.
         let has_other_parity = work.members.len() - work.data > 1;
-        if work.judgement.found_something() || has_other_parity && self.doubts_row(work.row) {
+        let is_in_doubt = work.error.is_none() && has_other_parity && self.doubts_row(work.row);
+        if is_in_doubt || work.judgement.found_something() {
             self.check_row(work.row);
         }
         self.catch_up_ended(ROWS, unit);

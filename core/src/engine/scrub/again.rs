@@ -85,7 +85,7 @@ impl Engine {
     pub(in crate::engine) fn scrub_judged(&mut self, mend: u32) {
         let mend = &self.mends[mend];
         // Where a write may have been under way at a crash, copies may differ and are no worse for it.
-        let may_differ = self.known(mend) == Known::Dirty;
+        let may_differ = mend.known == Known::Dirty;
         if self.pages_moved(mend) || self.scrub.ended || may_differ {
             return;
         }

@@ -156,7 +156,7 @@ fn a_strip_that_a_crash_may_have_cut_is_what_two_parities_make_of_it_and_stays_w
     }
     let caught = changed_behind_a_cut(Profile::Raid6, Some(Slip::ParitiesNotAsked));
     println!("{caught:?}");
-    assert!(caught.is_err(), "it goes unnoticed");
+    assert_eq!(caught, Err("Raid6: the strip as it was before: false".into()));
 }
 
 /// One parity was changed silently, the member of the other one is away: what is looked at after a crash stays, as its checksum says,
