@@ -173,6 +173,16 @@ impl World {
         is_missed && !self.faults.is_absent(device.0, self.now)
     }
 
+    /// A member was pulled, and no command went there since: nobody knows that it comes back without its write cache.
+    fn is_pull_unnoticed(&self) -> bool {
+        let is_used = |device| {
+            let member = self.engine.as_ref().and_then(|engine| engine.pool().device(DeviceId(device)));
+            member.is_some_and(|member| member.state.is_used())
+        };
+        let is_pulled = |f: &Fault| matches!(f.trouble, Trouble::Pulled { since, .. } if since <= self.now);
+        self.faults.0.iter().any(|f| is_pulled(f) && is_used(f.device))
+    }
+
     /// All troubles end; what was pulled is back.
     pub fn mend(&mut self) {
         let now = self.now;
@@ -201,7 +211,7 @@ impl World {
     pub fn crash(&mut self, crash: Crash) {
         let was_suspended = self.engine.as_ref().is_some_and(|engine| engine.is_suspended());
         let is_in_doubt = |engine: &Engine| engine.is_log_in_doubt() || engine.is_loss_unsaid();
-        let was_in_doubt = self.engine.as_ref().is_some_and(is_in_doubt);
+        let was_in_doubt = self.engine.as_ref().is_some_and(is_in_doubt) || self.is_pull_unnoticed();
         self.engine = None;
         self.heap.clear();
         self.held.clear();
