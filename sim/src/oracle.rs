@@ -74,10 +74,11 @@ impl Cell {
         is_calm && last.values.len() > 1 && last.values.contains(&value)
     }
 
-    /// What failed since the last change that was answered well is open again, whatever readers saw of it.
+    /// What failed since the last change that was answered well is open again, whatever readers saw of it. Without such a change, as after
+    /// a power cut, everything is.
     fn reopen(&mut self, seq: u64) {
         let is_sure = |v: &Version| !v.is_decided && v.values.len() == 1;
-        let Some(from) = self.versions.iter().rposition(is_sure) else { return };
+        let from = self.versions.iter().rposition(is_sure).unwrap_or(0);
         let values = self.versions.drain(from..).flat_map(|v| v.values).collect();
         self.versions.push(Version { seq, values, is_decided: false });
     }
@@ -428,6 +429,30 @@ mod tests {
         assert!(read(&mut oracle.clone(), 6).is_err());
         assert_eq!(read(&mut oracle.clone(), 0), Ok(()));
         assert_eq!(read(&mut oracle, 5), Ok(()));
+    }
+
+    /// The same of what a power cut had left open.
+    #[test]
+    fn what_failed_is_open_again_where_nothing_was_sure() {
+        let mut oracle = Oracle::default();
+        oracle.create(1);
+        let change = |oracle: &mut Oracle, op, value, fine| {
+            oracle.change(op, 1, 0, 1, |_| value);
+            oracle.changed(op, 1, 0, 1, fine, false);
+        };
+        let read = |oracle: &mut Oracle, value| {
+            oracle.read(9, 1, 0, 1);
+            oracle.was_read(9, Some(&[value]))
+        };
+        change(&mut oracle, 1, 5, true);
+        oracle.crash(Loses::Unflushed);
+        change(&mut oracle, 2, 7, false);
+        assert_eq!(read(&mut oracle, 7), Ok(()));
+        assert!(read(&mut oracle.clone(), 5).is_err());
+        oracle.crash(Loses::Records);
+        for value in [0, 5, 7] {
+            assert_eq!(read(&mut oracle.clone(), value), Ok(()), "{value}");
+        }
     }
 
     /// The record of a block that was in the cache of a member without a copy may be there, whatever the end of the process made
