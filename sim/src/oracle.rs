@@ -407,23 +407,33 @@ impl Oracle {
 mod tests {
     use super::*;
 
+    enum Answered {
+        Flushed,
+        Fine,
+        Failed,
+    }
+
+    /// Of the one sector there is.
+    fn change(oracle: &mut Oracle, op: u64, value: u64, answered: Answered) {
+        let (fine, durable) = (!matches!(answered, Answered::Failed), matches!(answered, Answered::Flushed));
+        oracle.change(op, 1, 0, 1, |_| value);
+        oracle.changed(op, 1, 0, 1, fine, durable);
+    }
+
+    fn read(oracle: &mut Oracle, value: u64) -> Result<(), String> {
+        oracle.read(9, 1, 0, 1);
+        oracle.was_read(9, Some(&[value]))
+    }
+
     /// A pool that could write no records showed zeros that were never recorded; more changes of that kind failed after that.
     #[test]
     fn what_failed_is_open_again_although_it_agrees_with_what_was_seen() {
         let mut oracle = Oracle::default();
         oracle.create(1);
-        let change = |oracle: &mut Oracle, op, value, fine| {
-            oracle.change(op, 1, 0, 1, |_| value);
-            oracle.changed(op, 1, 0, 1, fine, fine);
-        };
-        let read = |oracle: &mut Oracle, value| {
-            oracle.read(9, 1, 0, 1);
-            oracle.was_read(9, Some(&[value]))
-        };
-        change(&mut oracle, 1, 5, true);
-        change(&mut oracle, 2, 0, false);
+        change(&mut oracle, 1, 5, Answered::Flushed);
+        change(&mut oracle, 2, 0, Answered::Failed);
         assert_eq!(read(&mut oracle, 0), Ok(()));
-        change(&mut oracle, 3, 0, false);
+        change(&mut oracle, 3, 0, Answered::Failed);
         assert!(read(&mut oracle.clone(), 5).is_err());
         oracle.crash(Loses::Records);
         assert!(read(&mut oracle.clone(), 6).is_err());
@@ -436,17 +446,9 @@ mod tests {
     fn what_failed_is_open_again_where_nothing_was_sure() {
         let mut oracle = Oracle::default();
         oracle.create(1);
-        let change = |oracle: &mut Oracle, op, value, fine| {
-            oracle.change(op, 1, 0, 1, |_| value);
-            oracle.changed(op, 1, 0, 1, fine, false);
-        };
-        let read = |oracle: &mut Oracle, value| {
-            oracle.read(9, 1, 0, 1);
-            oracle.was_read(9, Some(&[value]))
-        };
-        change(&mut oracle, 1, 5, true);
+        change(&mut oracle, 1, 5, Answered::Fine);
         oracle.crash(Loses::Unflushed);
-        change(&mut oracle, 2, 7, false);
+        change(&mut oracle, 2, 7, Answered::Failed);
         assert_eq!(read(&mut oracle, 7), Ok(()));
         assert!(read(&mut oracle.clone(), 5).is_err());
         oracle.crash(Loses::Records);
@@ -465,10 +467,6 @@ mod tests {
             oracle.change(1, 1, 0, 1, |_| 5);
             fine.into_iter().for_each(|fine| oracle.changed(1, 1, 0, 1, fine, true));
             oracle.crash(ends);
-            let read = |oracle: &mut Oracle, value| {
-                oracle.read(9, 1, 0, 1);
-                oracle.was_read(9, Some(&[value]))
-            };
             assert!(read(&mut oracle.clone(), 7).is_err(), "{ends:?} {fine:?}: nothing went yet");
             oracle.crash(Loses::Cache);
             assert_eq!(read(&mut oracle, 7), Ok(()), "{ends:?} {fine:?}");

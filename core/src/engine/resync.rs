@@ -92,9 +92,10 @@ impl Engine {
     /// Copies of a unit may differ.
     pub(super) fn doubt_unit(&mut self, volume: VolumeId, unit: u64) {
         self.resync.doubts.insert(volume, unit);
-        let row = self.row_at(volume, unit);
-        if let (Some(rows), Some(row)) = (&mut self.resync.rows, row) {
-            rows.insert(row);
+        if self.resync.rows.is_some()
+            && let Some(row) = self.row_at(volume, unit)
+        {
+            self.resync.rows.get_or_insert_default().insert(row);
         }
     }
 

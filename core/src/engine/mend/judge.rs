@@ -26,24 +26,25 @@ pub(in crate::engine) enum Winner {
     Lost,
 }
 
-/// Chooses. `right` has a bit for each copy that was read and is what the block's checksum says; None without a checksum.
+/// Chooses. `right` has a bit for each copy that was read and is what the block's checksum says; None without a checksum. `agreed` stands
+/// for what two parities make of the block, each by itself, if that is the same: see [`parities`](super::parities).
 ///
 /// | known | checksum | copies that were read | winner |
 /// |---|---|---|---|
 /// | any | some match | any | the first that matches |
 /// | nothing | none matches | any | nobody, and the block is lost |
 /// | any | none | all alike | the first of them |
-/// | dirty | none, or none matches | two parities, each by itself, make the same | what they make: [`parities`](super::parities) |
+/// | dirty | none, or none matches | two parities agree | what they make |
 /// | dirty | none, or none matches | differ otherwise | the one with the lowest number, so that a mend that a crash interrupts ends as it began |
 /// | nothing | none | differ, more than half alike | the first of those |
 /// | nothing | none | differ otherwise | nobody |
-pub(in crate::engine) fn winner(groups: &Groups, known: Known, right: Option<u8>) -> Winner {
+pub(in crate::engine) fn winner(groups: &Groups, known: Known, right: Option<u8>, agreed: Option<usize>) -> Winner {
     let first = groups.iter().position(Option::is_some);
     match (first, known, right) {
         (_, _, Some(right)) if right != 0 => Winner::Copy(right.trailing_zeros() as usize),
         (_, Known::Nothing, Some(_)) => Winner::Lost,
         (None, _, _) => Winner::Nobody,
-        (Some(first), Known::Dirty, _) => Winner::Copy(first),
+        (Some(first), Known::Dirty, _) => Winner::Copy(agreed.unwrap_or(first)),
         (Some(_), Known::Nothing, None) => majority(groups).map_or(Winner::Nobody, |group| Winner::Copy(group.into())),
     }
 }
@@ -86,7 +87,7 @@ mod tests {
             ("0110", None, Some(0)),
             ("-122", Some(2), Some(1)),
         ] {
-            let found = [Known::Nothing, Known::Dirty].map(|known| match winner(&groups(text), known, None) {
+            let found = [Known::Nothing, Known::Dirty].map(|known| match winner(&groups(text), known, None, None) {
                 Winner::Copy(copy) => Some(copy),
                 Winner::Nobody => None,
                 Winner::Lost => panic!("{text}: nothing says that it is lost"),
@@ -110,8 +111,24 @@ mod tests {
             ("-1--", 0, Lost, Copy(1)),
             ("----", 0, Lost, Nobody),
         ] {
-            let found = [Known::Nothing, Known::Dirty].map(|known| winner(&groups(text), known, Some(right)));
+            let found = [Known::Nothing, Known::Dirty].map(|known| winner(&groups(text), known, Some(right), None));
             assert_eq!(found, [clean, dirty], "{text} {right:b}");
+        }
+    }
+
+    #[test]
+    fn winners_by_what_two_parities_make() {
+        use Winner::{Copy, Lost, Nobody};
+        // The strip, what the others make, P and Q alone | bits of those that match | nothing is known | dirty.
+        for (text, right, clean, dirty) in [
+            ("0122", None, Nobody, Copy(2)),
+            ("0111", None, Copy(1), Copy(2)),
+            ("0122", Some(0), Lost, Copy(2)),
+            ("0122", Some(0b1), Copy(0), Copy(0)),
+            ("0122", Some(0b1100), Copy(2), Copy(2)),
+        ] {
+            let found = [Known::Nothing, Known::Dirty].map(|known| winner(&groups(text), known, right, Some(2)));
+            assert_eq!(found, [clean, dirty], "{text} {right:?}");
         }
     }
 }

@@ -138,7 +138,7 @@ impl Engine {
             }
         }
         if has_rows {
-            self.ask_row(id, chunk, u64::from(unit) * UNIT, mask);
+            self.ask_row(id, MADE, None, mask);
         }
         if self.mends[id].pending == 0 {
             // Nobody is there to ask, and nobody to tell.
@@ -203,15 +203,24 @@ impl Engine {
         }
     }
 
-    /// What stands for another copy: the strip as the others of its row have it.
-    fn ask_row(&mut self, id: u32, chunk: ChunkId, byte: u64, mask: u16) {
-        let buf = self.scratch_of(UNIT);
+    /// What stands for another copy: blocks of the strip as the others of its row have them, or as they do without one of them.
+    fn ask_row(&mut self, id: u32, copy: usize, without: Option<u8>, mask: u16) {
+        let buf = self.mends[id].scratch[copy].unwrap_or_else(|| self.scratch_of(UNIT));
         let mend = &mut self.mends[id];
-        mend.scratch[MADE] = Some(buf);
+        mend.scratch[copy] = Some(buf);
         mend.pending += 1;
+        let (chunk, unit) = mend.place.expect("it was looked up");
         let (first, end) = (u64::from(mask.trailing_zeros()), u64::from(16 - mask.leading_zeros()));
-        let who = Who::Mend { id, copy: MADE as u8, is_urgent: mend.cause.is_urgent() };
-        self.reconstruct(who, chunk, byte, mask, range(buf, first * BLOCK, (end - first) * BLOCK));
+        let who = Who::Mend { id, copy: copy as u8, is_urgent: mend.cause.is_urgent() };
+        let to = range(buf, first * BLOCK, (end - first) * BLOCK);
+        self.reconstruct_without(without, who, chunk, u64::from(unit) * UNIT, mask, to);
+    }
+
+    /// Members of its row, where that has two parities, and which of them has the strip itself.
+    fn row_with_two_parities(&self, mend: &Mend) -> Option<(u8, u8)> {
+        let (chunk, unit) = mend.place?;
+        let c = self.pool.chunk(chunk).filter(|c| c.rows() > 0 && c.profile.facts().parity > 1)?;
+        Some((c.columns.len() as u8, self.strip_at(chunk, u64::from(unit) * UNIT).1))
     }
 
     /// These blocks of it are made, or can't be.

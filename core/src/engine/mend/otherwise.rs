@@ -3,12 +3,8 @@
 //! checksum agrees.
 
 use super::judge::Known;
-use super::{Engine, MADE, Mend, blocks, range};
+use super::{Engine, MADE, Mend, blocks};
 use crate::engine::Slip;
-use crate::engine::rows::Who;
-use crate::engine::sums::{MEND_TAG, memory};
-use crate::request::{Output, PageWork};
-use crate::units::{BLOCK, UNIT};
 
 /// How far it is with that.
 #[derive(Clone, Copy, Default)]
@@ -31,12 +27,11 @@ impl Engine {
     /// Goes on with the next member that may be the wrong one; false where there is nothing to try.
     pub(super) fn try_otherwise(&mut self, id: u32) -> bool {
         let mend = &self.mends[id];
-        let Some((chunk, unit)) = mend.place.filter(|_| mend.known == Known::Nothing) else { return false };
-        let Some(c) = self.pool.chunk(chunk).filter(|c| c.rows() > 0 && c.profile.facts().parity > 1) else {
+        if mend.known != Known::Nothing {
             return false;
-        };
-        let (byte, members, lanes) = (u64::from(unit) * UNIT, c.columns.len() as u8, mend.made_wrong());
-        let own = self.strip_at(chunk, byte).1;
+        }
+        let Some((members, own)) = self.row_with_two_parities(mend) else { return false };
+        let lanes = mend.made_wrong();
         let after = mend.otherwise.without.map_or(0, |last| last + 1);
         let next = (after..members).find(|&member| member != own);
         let Some(without) = next.filter(|_| lanes != 0 && !self.slips(Slip::OthersBelieved)) else { return false };
@@ -45,12 +40,7 @@ impl Engine {
         // What it comes to is not what stands there, or that would be right.
         mend.unlike[0][MADE] |= lanes;
         mend.sums.wrong[MADE] &= !lanes;
-        mend.pending = 1;
-        let (first, end) = (u64::from(lanes.trailing_zeros()), u64::from(16 - lanes.leading_zeros()));
-        let buf = mend.scratch[MADE].expect("something was made");
-        let who = Who::Mend { id, copy: MADE as u8, is_urgent: mend.cause.is_urgent() };
-        let to = range(buf, first * BLOCK, (end - first) * BLOCK);
-        self.reconstruct_without(Some(without), who, chunk, byte, lanes, to);
+        self.ask_row(id, MADE, Some(without), lanes);
         true
     }
 
@@ -73,17 +63,10 @@ impl Engine {
     /// The page of the unit's sums is still in memory.
     fn verify_otherwise(&mut self, id: u32) {
         self.pass_by_losers(id);
-        let kind = self.sums.kind();
         let mend = &mut self.mends[id];
         mend.pending = 1;
-        let (slot, buf) = (mend.sums.slot.expect("it is pinned"), mend.scratch[MADE].expect("something was made"));
-        for (first, count) in super::runs(mend.otherwise.lanes & !mend.sums.wrong[MADE]) {
-            mend.pending += 1;
-            let tag = MEND_TAG | u64::from(id) << 16 | (MADE as u64) << 8 | first;
-            let (data, first) = (range(buf, first * BLOCK, count * BLOCK), mend.sums.base + first as u16);
-            let page = memory(slot, 0);
-            self.outputs.push_back(Output::Page(PageWork::Verify { tag, kind, data, page, first }));
-        }
+        let (slot, lanes) = (mend.sums.slot.expect("it is pinned"), mend.otherwise.lanes & !mend.sums.wrong[MADE]);
+        self.verify_copy(id, MADE, slot, lanes);
         self.mend_answered(id);
     }
 }

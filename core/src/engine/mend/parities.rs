@@ -3,10 +3,8 @@
 //! state of the block, and what the strip has is neither: that changed silently. With one parity nothing can tell, and the strip stays.
 
 use super::judge::Known;
-use super::{Engine, MADE, Mend, blocks, range};
+use super::{Engine, MADE, Mend, blocks};
 use crate::engine::Slip;
-use crate::engine::rows::Who;
-use crate::units::{BLOCK, UNIT};
 
 /// In place of copies: what is made by P and not Q, and by Q and not P.
 pub(super) const BY_PARITY: [usize; 2] = [2, 3];
@@ -35,10 +33,10 @@ impl Mend {
         blocks(self.mask & self.unlike[0][MADE]).filter(is_undecided).fold(0, |bits, block| bits | 1 << block)
     }
 
-    /// Both parities make the same of the block.
-    pub(super) fn parities_agree(&self, block: u64) -> bool {
+    /// What stands for what both parities make of the block, if that is the same.
+    pub(super) fn agreed_by_parities(&self, block: u64) -> Option<usize> {
         let [p, q] = BY_PARITY;
-        self.has(p, block) && self.has(q, block) && self.unlike[p][q] >> block & 1 == 0
+        (self.has(p, block) && self.has(q, block) && self.unlike[p][q] >> block & 1 == 0).then_some(p)
     }
 }
 
@@ -46,30 +44,20 @@ impl Engine {
     /// Has what is undecided made by each parity alone; false where there is nothing to ask, or it was asked.
     pub(super) fn ask_parities(&mut self, id: u32) -> bool {
         let mend = &self.mends[id];
-        let Some((chunk, unit)) = mend.place.filter(|_| mend.known == Known::Dirty) else { return false };
-        let Some(c) = self.pool.chunk(chunk).filter(|c| c.rows() > 0 && c.profile.facts().parity > 1) else {
-            return false;
-        };
-        let (byte, members, lanes) = (u64::from(unit) * UNIT, c.columns.len(), mend.undecided());
-        if core::mem::replace(&mut self.mends[id].parities.was_tried, true)
-            || lanes == 0
-            || self.slips(Slip::ParitiesNotAsked)
-        {
+        if mend.known != Known::Dirty || mend.parities.was_tried {
             return false;
         }
-        let (first, end) = (u64::from(lanes.trailing_zeros()), u64::from(16 - lanes.leading_zeros()));
-        let is_urgent = self.mends[id].cause.is_urgent();
+        let Some((members, _)) = self.row_with_two_parities(mend) else { return false };
+        let lanes = mend.undecided();
+        self.mends[id].parities.was_tried = true;
+        if lanes == 0 || self.slips(Slip::ParitiesNotAsked) {
+            return false;
+        }
         self.mends[id].parities.lanes = lanes;
         // Without Q, then without P.
         for (copy, other) in BY_PARITY.into_iter().zip([members - 1, members - 2]) {
-            let buf = self.scratch_of(UNIT);
-            let mend = &mut self.mends[id];
-            mend.scratch[copy] = Some(buf);
-            mend.gone[copy] = !lanes;
-            mend.pending += 1;
-            let to = range(buf, first * BLOCK, (end - first) * BLOCK);
-            let who = Who::Mend { id, copy: copy as u8, is_urgent };
-            self.reconstruct_without(Some(other as u8), who, chunk, byte, lanes, to);
+            self.mends[id].gone[copy] = !lanes;
+            self.ask_row(id, copy, Some(other), lanes);
         }
         true
     }
@@ -77,8 +65,10 @@ impl Engine {
     /// What they make is compared with everything else; now with the sums.
     pub(super) fn verify_parities(&mut self, id: u32) {
         let Some(slot) = self.mends[id].sums.slot else { return self.judge_mend(id) };
-        self.mends[id].pending = 1;
-        BY_PARITY.into_iter().for_each(|copy| self.verify_copy(id, copy, slot));
+        let mend = &mut self.mends[id];
+        mend.pending = 1;
+        let lanes = mend.parities.lanes;
+        BY_PARITY.into_iter().for_each(|copy| self.verify_copy(id, copy, slot, lanes));
         self.mend_answered(id);
     }
 }

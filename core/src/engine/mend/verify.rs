@@ -4,7 +4,6 @@
 //! wins has another sum, or none is kept, the sum follows it.
 
 use super::judge::{self, Known, Winner};
-use super::parities::BY_PARITY;
 use super::{COPIES_MAX, Engine, Mend, blocks, range, runs};
 use crate::engine::sums::{MEND_TAG, Need, Put, locate, memory};
 use crate::request::{Event, Output, PageWork};
@@ -88,16 +87,17 @@ impl Engine {
             let (tag, first) = (tag(id, UNSUMMED, first), mend.sums.base + first as u16);
             self.outputs.push_back(Output::Page(PageWork::Unsummed { tag, kind, page, first, count: count as u16 }));
         }
-        (0..COPIES_MAX).for_each(|copy| self.verify_copy(id, copy, slot));
+        let mask = mend.mask;
+        (0..COPIES_MAX).for_each(|copy| self.verify_copy(id, copy, slot, mask));
         self.mend_answered(id);
     }
 
-    /// What was read of a copy, or made in its place, is compared with the sums.
-    pub(super) fn verify_copy(&mut self, id: u32, copy: usize, slot: u32) {
+    /// Blocks that were read of a copy, or made in its place, are compared with the sums.
+    pub(super) fn verify_copy(&mut self, id: u32, copy: usize, slot: u32, blocks: u16) {
         let (kind, page) = (self.sums.kind(), memory(slot, 0));
         let mend = &mut self.mends[id];
         let Some(buf) = mend.scratch[copy] else { return };
-        for (first, count) in runs(mend.mask & !mend.bad[copy] & !mend.gone[copy]) {
+        for (first, count) in runs(blocks & !mend.bad[copy] & !mend.gone[copy]) {
             mend.pending += 1;
             let data = range(buf, first * BLOCK, count * BLOCK);
             let tag = tag(id, copy as u64, first);
@@ -133,11 +133,7 @@ impl Engine {
 
     /// The copy of a block to go by.
     pub(super) fn winner(&self, mend: &Mend, block: u64) -> Winner {
-        let (known, right) = (mend.known, mend.right(block));
-        if known == Known::Dirty && right.unwrap_or(0) == 0 && mend.parities_agree(block) {
-            return Winner::Copy(BY_PARITY[0]);
-        }
-        judge::winner(&mend.groups(block), known, right)
+        judge::winner(&mend.groups(block), mend.known, mend.right(block), mend.agreed_by_parities(block))
     }
 
     /// Sums follow the winners that have others or none, what is wrong is counted and what is lost is noted.
