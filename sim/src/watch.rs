@@ -14,7 +14,7 @@
 use braid_core::Engine;
 use braid_core::queue::class::Class;
 use braid_core::queue::config::{BudgetName, Config, SchedulerName};
-use braid_core::queue::stats::QueueStats;
+use braid_core::queue::stats::ClassStats;
 use braid_core::request::{DeviceOp, Dispatch};
 use braid_core::units::DeviceId;
 
@@ -165,7 +165,7 @@ impl Watch {
     pub fn rest(&mut self, engine: &Engine, wakes: bool) {
         self.before.clear();
         let Some(stats) = engine.queue_stats(self.device) else { return self.is_unused() };
-        let sum = |of: fn(&braid_core::queue::stats::ClassStats) -> u32| stats.classes.iter().map(of).sum::<u32>();
+        let sum = |of: fn(&ClassStats) -> u32| stats.all().map(|(_, c)| of(c)).sum::<u32>();
         let (queued, active, commands) = (sum(|c| c.queued), sum(|c| c.active), sum(|c| c.commands));
         let here = self.own.iter().sum::<u32>();
         hold!(
@@ -199,8 +199,8 @@ impl Watch {
     /// All is quiet.
     pub fn check_quiet(&self, engine: &Engine) {
         let device = self.device;
-        let Some(QueueStats { classes }) = engine.queue_stats(device) else { return self.is_unused() };
-        for (class, c) in Class::ALL.iter().zip(classes) {
+        let Some(stats) = engine.queue_stats(device) else { return self.is_unused() };
+        for (class, c) in stats.all() {
             let left = (c.queued, c.active, c.commands);
             hold!(Drain, left == (0, 0, 0), "{left:?} of {class:?} are left at device {device}");
             let counted = (c.device_ns.count(), c.total_ns.count());
@@ -219,7 +219,7 @@ impl Watch {
                 c.ios
             );
         }
-        let sum = |of: fn(&braid_core::queue::stats::ClassStats) -> u64| classes.iter().map(of).sum::<u64>();
+        let sum = |of: fn(&ClassStats) -> u64| stats.all().map(|(_, c)| of(c)).sum::<u64>();
         let counted = (sum(|c| c.ios), sum(|c| c.bytes), sum(|c| c.size_after.count()));
         let seen = (self.members_done, self.bytes_done, self.sent);
         hold!(

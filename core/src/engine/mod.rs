@@ -454,7 +454,7 @@ impl Engine {
     /// What a member's queue has and had, by class; `None` for a stranger. The same as in the
     /// [report](Self::report), without a copy.
     pub fn queue_stats(&self, device: DeviceId) -> Option<&QueueStats> {
-        self.queues.get(device).map(|queue| &*queue.stats)
+        self.queues.get(device).map(|queue| &queue.stats)
     }
 
     /// For the laboratory: how much of a run a read policy is asked about at once, see [`crate::read_policy::stream`]; 0

@@ -59,7 +59,7 @@ pub(crate) struct DeviceQueue {
     pub(crate) is_touched: bool,
     /// What is set for it means nothing in this version.
     pub(crate) is_on_defaults: bool,
-    pub(crate) stats: Box<QueueStats>,
+    pub(crate) stats: QueueStats,
 }
 
 #[derive(Clone)]
@@ -188,7 +188,7 @@ impl DeviceQueue {
             batches: 0,
             is_touched: false,
             is_on_defaults: false,
-            stats: Box::default(),
+            stats: QueueStats::default(),
         }
     }
 
@@ -356,7 +356,7 @@ impl DeviceQueue {
         // What was set and means nothing is not where these values are from.
         let (none, on_defaults) = (Overrides::new(), self.is_on_defaults);
         let (pool, device) = if on_defaults { (&none, &none) } else { (pool, device) };
-        QueueReport { settings: self.config.list(pool, device), stats: (*self.stats).clone(), reasons, left_behind }
+        QueueReport { settings: self.config.list(pool, device), stats: self.stats.clone(), reasons, left_behind }
     }
 
     /// How long something may wait so that it grows.

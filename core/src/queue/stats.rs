@@ -8,6 +8,8 @@
 //! Everything counts I/Os as they were before merging, each under its own class, except the sizes of commands. A
 //! class that rides along in another one's command is seen here as what it is.
 
+use alloc::boxed::Box;
+
 use super::class::Class;
 
 /// Buckets of a histogram: the last holds everything above 2^37 (ns: 137 s; bytes: 128 GiB).
@@ -24,11 +26,14 @@ pub struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Histogram { counts: [0; BUCKETS], sum: 0 }
+        Histogram::EMPTY
     }
 }
 
 impl Histogram {
+    /// Without any value.
+    pub const EMPTY: Histogram = Histogram { counts: [0; BUCKETS], sum: 0 };
+
     /// The bucket of a value.
     #[must_use]
     pub const fn bucket_of(value: u64) -> usize {
@@ -87,7 +92,7 @@ impl Histogram {
 }
 
 /// What one class of one device has and had since the pool was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassStats {
     /// I/Os that wait in the queue now.
     pub queued: u32,
@@ -119,24 +124,68 @@ pub struct ClassStats {
     pub size_after: Histogram,
 }
 
-/// Of all classes, by [`Class::index`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct QueueStats {
-    /// By class.
-    pub classes: [ClassStats; Class::COUNT],
+impl ClassStats {
+    /// Of a class without I/Os.
+    const NONE: ClassStats = ClassStats {
+        queued: 0,
+        active: 0,
+        commands: 0,
+        peak: 0,
+        left: 0,
+        waited: 0,
+        waited_ns: 0,
+        ios: 0,
+        bytes: 0,
+        queue_ns: Histogram::EMPTY,
+        device_ns: Histogram::EMPTY,
+        total_ns: Histogram::EMPTY,
+        size_before: Histogram::EMPTY,
+        size_after: Histogram::EMPTY,
+    };
 }
 
+impl Default for ClassStats {
+    fn default() -> Self {
+        ClassStats::NONE
+    }
+}
+
+/// Of all classes. One that no I/O was of takes no memory: it is 1.6 KiB, times nine classes, times ten thousand members.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueStats {
+    /// By [`Class::index`].
+    classes: [Option<Box<ClassStats>>; Class::COUNT],
+}
+
+/// What a class has that no I/O was of.
+static NONE: ClassStats = ClassStats::NONE;
+
 impl QueueStats {
+    /// What a class has and had.
+    #[must_use]
+    pub fn class(&self, class: Class) -> &ClassStats {
+        self.classes[class.index()].as_deref().unwrap_or(&NONE)
+    }
+
+    /// All classes and what they have and had.
+    pub fn all(&self) -> impl Iterator<Item = (Class, &ClassStats)> {
+        Class::ALL.into_iter().map(|class| (class, self.class(class)))
+    }
+
+    fn class_mut(&mut self, class: Class) -> &mut ClassStats {
+        self.classes[class.index()].get_or_insert_default()
+    }
+
     /// An I/O joined the queue.
     pub fn admitted(&mut self, class: Class, len: u64) {
-        let stats = &mut self.classes[class.index()];
+        let stats = self.class_mut(class);
         stats.queued += 1;
         stats.size_before.record(len);
     }
 
     /// It left, as a part of a command; `stayed` if a batch ended since it came.
     pub fn dispatched(&mut self, class: Class, waited_ns: u64, stayed: bool) {
-        let stats = &mut self.classes[class.index()];
+        let stats = self.class_mut(class);
         stats.queued -= 1;
         stats.active += 1;
         stats.left += 1;
@@ -150,21 +199,21 @@ impl QueueStats {
     /// Its command failed for reasons that may be another member's: it waits again, by itself. Nothing that only grows
     /// counts it twice: its wait is that of the first time, its times on the device and in all those of the last.
     pub fn returned(&mut self, class: Class) {
-        let stats = &mut self.classes[class.index()];
+        let stats = self.class_mut(class);
         stats.active -= 1;
         stats.queued += 1;
     }
 
     /// It left again.
     pub fn dispatched_again(&mut self, class: Class) {
-        let stats = &mut self.classes[class.index()];
+        let stats = self.class_mut(class);
         stats.queued -= 1;
         stats.active += 1;
     }
 
     /// A command left.
     pub fn command_left(&mut self, class: Class, len: u64) {
-        let stats = &mut self.classes[class.index()];
+        let stats = self.class_mut(class);
         stats.commands += 1;
         stats.peak = stats.peak.max(stats.commands);
         stats.size_after.record(len);
@@ -172,18 +221,18 @@ impl QueueStats {
 
     /// A command came back.
     pub fn command_done(&mut self, class: Class) {
-        self.classes[class.index()].commands -= 1;
+        self.class_mut(class).commands -= 1;
     }
 
     /// Commands on the device, by class.
     #[must_use]
     pub fn commands(&self) -> [u32; Class::COUNT] {
-        self.classes.map(|stats| stats.commands)
+        Class::ALL.map(|class| self.class(class).commands)
     }
 
     /// An I/O of a command came back.
     pub fn completed(&mut self, class: Class, len: u64, device_ns: u64, total_ns: u64) {
-        let stats = &mut self.classes[class.index()];
+        let stats = self.class_mut(class);
         stats.active -= 1;
         stats.ios += 1;
         stats.bytes += len;
@@ -193,7 +242,7 @@ impl QueueStats {
 
     /// An I/O left the queue without ever going to the device.
     pub fn withdrawn(&mut self, class: Class) {
-        self.classes[class.index()].queued -= 1;
+        self.class_mut(class).queued -= 1;
     }
 }
 
@@ -237,7 +286,7 @@ mod tests {
         stats.command_done(Class::SyncRead);
         stats.completed(Class::Scrub, 4096, 90, 100);
         stats.completed(Class::SyncRead, 4096, 90, 100);
-        let [scrub, read] = [Class::Scrub, Class::SyncRead].map(|class| stats.classes[class.index()]);
+        let [scrub, read] = [Class::Scrub, Class::SyncRead].map(|class| *stats.class(class));
         assert_eq!((scrub.queued, scrub.active, scrub.ios, scrub.bytes, scrub.commands), (0, 0, 1, 4096, 0));
         assert_eq!((scrub.waited, scrub.waited_ns, read.waited, read.left), (1, 10, 0, 1));
         assert_eq!((read.size_after.count(), scrub.size_after.count()), (1, 0), "a command counts for one class");

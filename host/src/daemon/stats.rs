@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use braid_core::queue::class::Class;
 use braid_core::queue::stats::{ClassStats, Histogram};
 use braid_core::report::{DeviceReport, PoolReport, QueueReport, VolumeReport, Waits};
 
@@ -93,8 +92,7 @@ fn device(d: &DeviceReport, about: &About, histograms: bool) -> DeviceIo {
 
 fn queue(queue: &QueueReport, histograms: bool) -> QueueIo {
     let scheduler = queue.settings.iter().find(|(name, ..)| *name == "scheduler");
-    let all = Class::ALL.into_iter().map(|class| (class, &queue.stats.classes[class.index()]));
-    let used = all.filter(|(_, stats)| **stats != ClassStats::default());
+    let used = queue.stats.all().filter(|(_, stats)| **stats != ClassStats::default());
     let mut left_behind: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
     for (class, reason, ns) in &queue.left_behind {
         left_behind.entry(class.name().into()).or_default().insert(format!("{reason}_ns"), *ns);

@@ -86,7 +86,7 @@ fn scrub_commands(pump: &PumpHandle) -> (u32, u64) {
     let report = pump.report().unwrap();
     assert_eq!(report.scrub.scrub.differences, 0);
     let device = report.devices.iter().find(|d| d.id == DeviceId(1)).unwrap();
-    let stats = &device.queue.stats.classes[Class::Scrub.index()];
+    let stats = device.queue.stats.class(Class::Scrub);
     assert_eq!((stats.queued, stats.active), (0, 0), "nothing is left behind");
     (stats.peak, stats.size_after.count())
 }

@@ -32,7 +32,7 @@ fn written(path: &Path, reactor: Choice) -> (PumpHandle, VolumeId) {
 /// What the device has done so far: commands, their bytes, and bytes that clients asked for.
 fn reads(pump: &PumpHandle) -> [u64; 3] {
     let device = pump.report().unwrap().devices.swap_remove(0);
-    [device.io.reads, device.io.read_bytes, device.queue.stats.classes[Class::SyncRead.index()].bytes]
+    [device.io.reads, device.io.read_bytes, device.queue.stats.class(Class::SyncRead).bytes]
 }
 
 /// The client has sixteen under way, and they come back together.

@@ -1,8 +1,9 @@
 //! Openings that states share: what an opening reads are superblocks, records and the stripe journal, and many states differ in
-//! other blocks only. A pool that was opened is kept as it was then, under what was read on the way there.
+//! other blocks only. A pool that was opened is kept as it was then, under what was read on the way there. It was asked once
+//! what it wants: an opening claims its members and writes its records, and that is made ready once for all.
 //!
 //! ```text
-//!   disks there --> superblocks --what they hold--> records --what they hold--> ... --> an engine that has done nothing yet
+//!   disks there --> superblocks --what they hold--> records --what they hold--> ... --> an engine, and its first output
 //! ```
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 use braid_core::Engine;
 use braid_core::meta::assembly::MetaRead;
 use braid_core::meta::superblock::{SLOTS, SUPERBLOCK_SIZE};
+use braid_core::request::Output;
 use braid_core::units::BLOCK;
 
 use super::moment::{Moment, mix};
@@ -22,7 +24,15 @@ const ENGINES_MAX: usize = 128;
 enum Stage {
     /// What is read next.
     Reads(Vec<MetaRead>),
-    Open(Box<Engine>),
+    Open(Box<Opened>),
+}
+
+/// A pool that is open.
+#[derive(Clone)]
+pub(crate) struct Opened {
+    pub(crate) engine: Engine,
+    /// What it wanted first.
+    pub(crate) first: Output,
 }
 
 /// See the module.
@@ -34,12 +44,12 @@ pub(crate) struct Openings {
 
 impl Openings {
     /// The pool, if one like it was opened before.
-    pub(crate) fn find(&self, state: &Moment<'_>, present: &[bool]) -> Option<Engine> {
+    pub(crate) fn find(&self, state: &Moment<'_>, present: &[bool]) -> Option<Opened> {
         let mut key = Key::of(state, present);
         loop {
             match self.stages.get(&key.0)? {
                 Stage::Reads(reads) => key.read(state, reads),
-                Stage::Open(engine) => return Some(Engine::clone(engine)),
+                Stage::Open(opened) => return Some(Opened::clone(opened)),
             }
         }
     }
@@ -51,11 +61,11 @@ impl Openings {
     }
 
     /// This is what came of it.
-    pub(crate) fn keep(&mut self, key: &Key, engine: &Engine) {
+    pub(crate) fn keep(&mut self, key: &Key, opened: &Opened) {
         if self.engines == ENGINES_MAX {
             *self = Openings::default();
         }
-        self.stages.insert(key.0, Stage::Open(Box::new(engine.clone())));
+        self.stages.insert(key.0, Stage::Open(Box::new(opened.clone())));
         self.engines += 1;
     }
 }

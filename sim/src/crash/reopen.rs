@@ -31,7 +31,7 @@ use braid_core::{Engine, Pool};
 use super::memory::{Memory, Stamps};
 use super::mistake::Mistake;
 use super::moment::Moment;
-use super::openings::{Key, Openings};
+use super::openings::{Key, Opened, Openings};
 use super::promise::{Known, VolumePromise};
 use super::tape::Cell;
 use crate::checker::Checker;
@@ -83,22 +83,23 @@ impl Reopener {
         let known = &*state.known;
         let is_new = self.seen.insert((state.fingerprint(present), std::ptr::from_ref(known)));
         if is_new {
-            let mut engine = self.open(state, present).map_err(|why| Checker::Tolerance.says(why))?;
-            check_volumes(engine.pool(), known)?;
-            self.read(&mut engine, state, known)?;
-            self.check_copies(&engine, state, known)?;
+            let mut opened = self.open(state, present).map_err(|why| Checker::Tolerance.says(why))?;
+            check_volumes(opened.engine.pool(), known)?;
+            let engine = &mut opened.engine;
+            self.read(engine, opened.first, state, known)?;
+            self.check_copies(engine, state, known)?;
         }
         Ok(is_new)
     }
 
-    fn open(&mut self, state: &Moment<'_>, present: &[bool]) -> Result<Engine, String> {
+    fn open(&mut self, state: &Moment<'_>, present: &[bool]) -> Result<Opened, String> {
         match self.openings.find(state, present) {
-            Some(engine) => Ok(engine),
+            Some(opened) => Ok(opened),
             None => self.open_anew(state, present),
         }
     }
 
-    fn open_anew(&mut self, state: &Moment<'_>, present: &[bool]) -> Result<Engine, String> {
+    fn open_anew(&mut self, state: &Moment<'_>, present: &[bool]) -> Result<Opened, String> {
         let boot = Uuid([self.boot; 16]);
         let mut found = Vec::with_capacity(present.len());
         for disk in (0..present.len()).filter(|&disk| present[disk]) {
@@ -124,9 +125,11 @@ impl Reopener {
                 }
                 Step::Ready(opened) => {
                     let slip = self.mistake.and_then(Mistake::slip);
-                    let engine = Engine::slipping(*opened, Instant(0), boot, Uuid([0xa5; 16]), slip);
-                    self.openings.keep(&key, &engine);
-                    return Ok(engine);
+                    let mut engine = Engine::slipping(*opened, Instant(0), boot, Uuid([0xa5; 16]), slip);
+                    let first = engine.poll(Instant(0));
+                    let opened = Opened { engine, first };
+                    self.openings.keep(&key, &opened);
+                    return Ok(opened);
                 }
             }
         }
@@ -177,7 +180,7 @@ impl Reopener {
     }
 
     /// Reads all that was ever touched through the engine.
-    fn read(&mut self, engine: &mut Engine, state: &Moment<'_>, known: &Known) -> Result<(), String> {
+    fn read(&mut self, engine: &mut Engine, first: Output, state: &Moment<'_>, known: &Known) -> Result<(), String> {
         self.asked.clear();
         for promise in &known.volumes {
             if let Some(volume) = engine.pool().volume_named(&promise.name) {
@@ -200,7 +203,7 @@ impl Reopener {
             };
             engine.handle(Instant(0), Input::Submit(request));
         }
-        self.serve(engine, state)?;
+        self.serve(engine, first, state)?;
         for (i, &(volume, first, blocks)) in self.asked.iter().enumerate() {
             let volume = engine.pool().volume(VolumeId(volume)).expect("it was just read");
             let promise = known.volume(&volume.name).expect("it was asked for");
@@ -231,14 +234,15 @@ impl Reopener {
     }
 
     /// Until all reads are answered. What is written is let go only when nothing else helps: most states need none of it.
-    fn serve(&mut self, engine: &mut Engine, state: &Moment<'_>) -> Result<(), String> {
+    fn serve(&mut self, engine: &mut Engine, first: Output, state: &Moment<'_>) -> Result<(), String> {
+        let mut first = Some(first);
         let mut left = self.asked.len();
         let (mut reads, mut writes): (Vec<Dispatch>, Vec<Dispatch>) = Default::default();
         for _ in 0..TURNS_MAX {
             if left == 0 {
                 return Ok(());
             }
-            match engine.poll(Instant(0)) {
+            match first.take().unwrap_or_else(|| engine.poll(Instant(0))) {
                 Output::Issue(dispatch) if dispatch.op == DeviceOp::Read => reads.push(dispatch),
                 Output::Issue(dispatch) => writes.push(dispatch),
                 Output::Copy(copy) => self.memory.copy(copy),

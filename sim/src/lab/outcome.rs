@@ -203,7 +203,6 @@ impl Snapshot {
         let mut outcomes = Vec::new();
         for (((before, after), (was, is)), name) in both.zip(loads).zip(names) {
             let (a, b) = (&before.io, &after.io);
-            let stats = |i: usize| (&before.queue.stats.classes[i], &after.queue.stats.classes[i]);
             let commands =
                 (b.reads + b.writes + b.flushes + b.discards) - (a.reads + a.writes + a.flushes + a.discards);
             let command_ns = is.command_ns - was.command_ns;
@@ -220,8 +219,9 @@ impl Snapshot {
                 busy_permille: share(is.busy_ns - was.busy_ns, ns),
                 mean_queue_milli: share(command_ns, ns),
                 service_ns: command_ns.checked_div(commands).unwrap_or(0),
-                classes: std::array::from_fn(|i| {
-                    (stats(i).1.ios - stats(i).0.ios, stats(i).1.bytes - stats(i).0.bytes)
+                classes: Class::ALL.map(|class| {
+                    let [was, is] = [before, after].map(|device| device.queue.stats.class(class));
+                    (is.ios - was.ios, is.bytes - was.bytes)
                 }),
                 reasons: since(&before.queue.reasons, &after.queue.reasons),
             });

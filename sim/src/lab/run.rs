@@ -18,6 +18,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use braid_core::control::Command;
+use braid_core::queue::class::Class;
+use braid_core::report::DeviceReport;
 use braid_core::request::{Op, RequestError};
 use braid_core::units::VolumeId;
 
@@ -420,9 +422,7 @@ impl<'a> Run<'a> {
         (self.all.began_ns, self.all.runtime_ns, self.all.stop) = (first, last - first, stop);
         let scrub_bytes: u64 = (before.report.devices.iter().zip(&after.report.devices))
             .map(|(a, b)| {
-                let scrubbed = |d: &braid_core::report::DeviceReport| {
-                    d.queue.stats.classes[braid_core::queue::class::Class::Scrub.index()].bytes
-                };
+                let scrubbed = |d: &DeviceReport| d.queue.stats.class(Class::Scrub).bytes;
                 scrubbed(b) - scrubbed(a)
             })
             .sum();

@@ -187,7 +187,7 @@ fn limits_of_background_classes_hold_in_the_engine() {
             let mut peaks = [0; Class::COUNT];
             let mut look = |world: &World| {
                 let stats = world.engine().queue_stats(DeviceId(1)).unwrap();
-                stats.classes.iter().zip(&mut peaks).for_each(|(c, peak)| *peak = c.commands.max(*peak));
+                stats.all().zip(&mut peaks).for_each(|((_, c), peak)| *peak = c.commands.max(*peak));
                 false
             };
             world.run_until(|w| look(w) || w.outstanding() == 0);

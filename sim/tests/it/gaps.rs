@@ -27,7 +27,7 @@ fn pool(class: &'static str) -> (World, VolumeId) {
 }
 
 fn stats(world: &World) -> ClassStats {
-    world.engine().queue_stats(DeviceId(1)).expect("a member").classes[Class::SyncRead.index()]
+    *world.engine().queue_stats(DeviceId(1)).expect("a member").class(Class::SyncRead)
 }
 
 /// Bytes that the device read.

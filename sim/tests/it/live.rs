@@ -42,7 +42,7 @@ fn set(world: &mut World, name: &str, value: &str) {
 }
 
 fn stats(world: &World, device: u32, class: Class) -> ClassStats {
-    world.engine().queue_stats(DeviceId(device)).expect("a member").classes[class.index()]
+    *world.engine().queue_stats(DeviceId(device)).expect("a member").class(class)
 }
 
 /// A read of one block.
