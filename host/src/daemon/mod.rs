@@ -40,6 +40,7 @@ mod members;
 mod pools;
 mod properties;
 mod scrub;
+mod seen;
 mod shares;
 mod spares;
 mod stats;

@@ -288,3 +288,23 @@ fn numbers_that_size_something_are_bounded() {
         world.answers.clear();
     }
 }
+
+#[test]
+fn who_lacks_all_that_have_the_records_is_told_which_members_have_them() {
+    let (mut world, _) = pool(4, Profile::Raid1);
+    let holders: Vec<u32> = world.superblocks()[0].system[0].columns.iter().map(|c| c.device.0).collect();
+    let [a, b] = holders[..] else { panic!("two copies: {holders:?}") };
+    world.crash(Crash::Process);
+    let whole = world.disks.clone();
+    let take = |world: &mut World, device: u32| SLOTS.map(|at| world.disks[device as usize - 1].corrupt(at + 100, 1));
+    take(&mut world, a);
+    take(&mut world, b);
+    let why = world.open().unwrap_err();
+    assert!(
+        why.contains(&format!("device {a} and device {b}, and none of them is here: connect one of them")),
+        "{why}"
+    );
+    world.disks = whole;
+    take(&mut world, b);
+    world.open().unwrap();
+}

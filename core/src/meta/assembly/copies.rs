@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::OnceCell;
@@ -14,7 +15,7 @@ use crate::meta::codec::crc32c;
 use crate::meta::pages::{self, Page};
 use crate::meta::superblock::Superblock;
 use crate::request::IoError;
-use crate::units::ChunkId;
+use crate::units::{ChunkId, DeviceId};
 
 /// Most copies of a page: raid1c4.
 const COPIES_MAX: usize = 4;
@@ -92,13 +93,32 @@ impl Assembly {
             match self.fetch(chunk, byte, first_copy, intact) {
                 Fetch::Have(bytes) => payloads.push(pages::content(bytes)?),
                 Fetch::Need(read) => needs.push(read),
-                Fetch::Lost => {
-                    let text = format!("page {page:x} of its records is damaged on every copy that is here");
-                    return Err(Stop::Because(text));
-                }
+                Fetch::Lost => return Err(Stop::Because(self.without_page(chunk, page))),
             }
         }
         if needs.is_empty() { Ok(payloads) } else { Err(Stop::Need(needs)) }
+    }
+
+    /// No copy that is here gives this page: in words, with the members that have others. Where those were seen last is in the
+    /// records, so it is their numbers that are known.
+    fn without_page(&self, chunk: &Chunk, page: Page) -> String {
+        let is_here = |device: &DeviceId| self.present.contains_key(device);
+        let mut absent: Vec<_> = chunk.columns.iter().map(|c| c.device).filter(|device| !is_here(device)).collect();
+        absent.sort_unstable();
+        absent.dedup();
+        let names: Vec<String> = absent.iter().map(|device| format!("device {device}")).collect();
+        let none_is_here = !chunk.columns.iter().any(|c| is_here(&c.device));
+        match (names.len(), none_is_here) {
+            (1, true) => format!("its records are on {} alone, and it is not here: connect it", names[0]),
+            (_, true) => {
+                format!("its records are on {}, and none of them is here: connect one of them", names.join(" and "))
+            }
+            (0, false) => format!("page {page:x} of its records is damaged on every copy that is here"),
+            (_, false) => format!(
+                "page {page:x} of its records is damaged on every copy that is here, and {} with another is not: connect it",
+                names.join(" or ")
+            ),
+        }
     }
 
     /// The first intact copy of a page, or what to read to find one.

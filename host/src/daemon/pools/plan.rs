@@ -10,7 +10,7 @@ use braid_core::{ChunkType, DeviceClass, Profile, Tiers};
 
 use super::Claimed;
 use crate::control::api::*;
-use crate::daemon::{discover, properties};
+use crate::daemon::{discover, properties, seen};
 
 fn fresh_uuid() -> Uuid {
     Uuid(uuid::Uuid::new_v4().into_bytes())
@@ -110,7 +110,7 @@ pub(in crate::daemon) fn new_devices(
         }
         devices.push(format::NewDevice {
             uuid: fresh_uuid(),
-            path: claimed.path.clone(),
+            path: seen::record(&claimed.path, claimed.facts.serial.as_deref()),
             size: claimed.facts.size,
             class,
             rotational: claimed.facts.rotational,
