@@ -187,7 +187,8 @@ fn show(pool: &PoolStatus, verbose: bool, flags: &ListFlags) -> Result<String, A
 /// What no copy holds any more: how much, and with `-v` where.
 fn lost(pool: &PoolStatus, verbose: bool) -> String {
     let bytes: u64 = pool.lost.iter().map(|range| range.bytes).sum();
-    let mut text = format!("{} have no good copy left", size::long(bytes));
+    let whose = if pool.devices.iter().all(|d| d.usable) { "left" } else { "on the devices that are here" };
+    let mut text = format!("{} have no good copy {whose}", size::long(bytes));
     if !verbose {
         return text + "; list them with -v";
     }

@@ -208,6 +208,10 @@ impl Engine {
             let worth = tried.count_ones() > 1 && half < len && self.requests[id].error.is_none();
             if !worth {
                 self.requests[id].error = Some(RequestError::Io);
+                // Which blocks it is, block by block and under the lock, for whoever asks what cannot be read.
+                if self.pool.is_online(io.device) {
+                    self.want_mend(id, &io);
+                }
             } else {
                 for (at, len) in [(half, len - half), (0, half)] {
                     let set = CopySet { copy: 0, tried: barred, offset: set.offset + at, ..set };

@@ -79,6 +79,7 @@ impl Engine {
             _ => {}
         }
         self.check_deferred_rows();
+        self.ask_again_for_lost();
     }
 
     /// How far a member is that is being rebuilt, in bytes: what it missed comes before what it gets.

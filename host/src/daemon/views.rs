@@ -12,7 +12,7 @@ use braid_core::{ChunkType, DeviceState};
 use braid_core::regions::REGION;
 
 use super::events::kind_name;
-use super::{jobs, scrub, spares};
+use super::{jobs, scrub, seen, spares};
 use crate::control::api::*;
 
 /// Chunk types in the order of the reports' tables.
@@ -108,7 +108,7 @@ pub(super) fn short_name(path: &str) -> String {
 }
 
 pub(super) fn path_of(device: &DeviceReport, about: &About) -> String {
-    about.members.get(&device.id).map_or_else(|| device.path.clone(), |m| m.path.clone())
+    about.members.get(&device.id).map_or_else(|| seen::parts(&device.path).0.to_string(), |m| m.path.clone())
 }
 
 fn profile_name(report: &PoolReport, kind: ChunkType) -> String {
@@ -236,7 +236,7 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
             }
             DeviceState::Rebuilding | DeviceState::Removing => {}
             DeviceState::Online | DeviceState::Missing => {
-                let message = format!("device {id} (last seen at {path}, {}) is missing", d.uuid);
+                let message = format!("device {id} (last seen at {}, {}) is missing", d.path, d.uuid);
                 let action = format!("connect it, then: braid online {} {id}", report.name);
                 add("device.missing", message, Some(&action));
             }
@@ -244,8 +244,13 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
     }
     if !report.lost.is_empty() {
         let blocks: u64 = report.lost.iter().map(|(_, _, len)| len / BLOCK).sum();
-        let message = format!("{blocks} blocks have no good copy left: reads of them fail with EIO");
-        add("integrity.lost", message, Some("see which with: braid status -v; write them anew from a backup"));
+        let (whose, first) = match report.devices.iter().all(|d| d.state.is_used()) {
+            true => ("left", ""),
+            false => ("on the devices that are here", "connect the others, or "),
+        };
+        let message = format!("{blocks} blocks have no good copy {whose}: reads of them fail with EIO");
+        let action = format!("see which with: braid status -v; {first}write them anew from a backup");
+        add("integrity.lost", message, Some(&action));
     }
     if degraded > 0 && lost == 0 {
         let message = format!("{degraded} of {} chunks have fewer copies than their profile says", report.chunks.len());
@@ -327,7 +332,7 @@ fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus 
         to_rebuild_bytes: missed.map(|progress| progress.total),
         note,
         model: facts.and_then(|f| f.model.clone()),
-        serial: facts.and_then(|f| f.serial.clone()),
+        serial: facts.map_or_else(|| seen::parts(&d.path).1.map(str::to_string), |f| f.serial.clone()),
     }
 }
 

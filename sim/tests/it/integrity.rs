@@ -2,8 +2,9 @@
 
 use braid_core::control::{Command, VolumeClass};
 use braid_core::request::{Event, Op, RequestError, Witness};
-use braid_core::units::{MIB, VolumeId};
+use braid_core::units::{DeviceId, MIB, VolumeId};
 use braid_core::{ChunkType, Profile};
+use braid_sim::fault::{Fault, Trouble};
 use braid_sim::world::Shape;
 use braid_sim::{Crash, Model, World};
 
@@ -71,6 +72,37 @@ fn what_is_found_while_a_pool_opens_is_put_right_too() {
         world.run_until_quiet();
         assert_eq!(world.unequal(), [], "copy on device {device}");
         world.crash(Crash::Process);
+    }
+}
+
+/// Whatever says that it is bad, its checksum or the device.
+#[test]
+fn what_no_copy_that_is_here_has_is_listed_until_the_member_that_has_it_is_back() {
+    for checksum in ["crc32c", "none"] {
+        let (mut world, v) = pool(2, Profile::Raid1, &[("checksum", checksum)]);
+        world.run(v, Op::Write { fua: false }, 0, MIB).unwrap();
+        world.run(v, Op::Flush, 0, 0).unwrap();
+        let (device, place) = world.places(v, 5 * BLOCK)[0];
+        let other = DeviceId(3 - device.0);
+        world.control(Command::OfflineDevice { device: other }).unwrap();
+        match checksum {
+            "none" => {
+                let trouble = Trouble::reads_fail(place..place + BLOCK, u64::MAX);
+                world.faults.0.push(Fault { device: device.0, trouble });
+            }
+            _ => world.disks[device.index() - 1].corrupt(place, 1),
+        }
+        let lost = |world: &World| world.engine().report().lost;
+        assert_eq!(world.run(v, Op::Read, 5 * BLOCK, BLOCK), Err(RequestError::Io), "{checksum}");
+        world.run_until_quiet();
+        assert_eq!(lost(&world), [(v, 5 * BLOCK, BLOCK)], "{checksum}");
+        let told = world.events.iter().any(|e| matches!(e, Event::BlocksLost { .. }));
+        assert!(!told, "{checksum}: it is not lost for good");
+        world.control(Command::OnlineDevice { device: other }).unwrap();
+        world.run_until_quiet();
+        assert_eq!(lost(&world), [], "{checksum}");
+        world.run(v, Op::Read, 0, MIB).unwrap();
+        all_is_well(&mut world);
     }
 }
 

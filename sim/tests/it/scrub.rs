@@ -158,7 +158,9 @@ fn what_cannot_be_read_is_told_block_by_block() {
         let finished =
             |repaired| Event::ScrubFinished { differences: 0, read_errors: 2, unread: 0, undecided: 0, repaired };
         let expected = match profile {
-            Profile::Raid0 => vec![error, finished(0)],
+            Profile::Raid0 => {
+                vec![error, Event::BlocksLost { volume: v, name: "v".into(), offset, len: 2 * BLOCK }, finished(0)]
+            }
             _ => {
                 let name = "v".into();
                 let repaired = Event::Repaired { volume, name, offset, len: 2 * BLOCK, device, device_offset: at };

@@ -5,7 +5,7 @@
 
 use super::judge::{self, Known, Winner};
 use super::{COPIES_MAX, Engine, Mend, blocks, range, runs};
-use crate::engine::sums::{MEND_TAG, Need, Put, locate, memory};
+use crate::engine::sums::{Asked, MEND_TAG, Need, Put, locate, memory};
 use crate::request::{Event, Output, PageWork};
 use crate::units::{BLOCK, UNIT};
 
@@ -51,11 +51,13 @@ impl Mend {
             .fold(0, |bits, block| bits | 1 << block)
     }
 
-    /// Some copy is not there to be asked.
-    fn lacks_copies(&self) -> bool {
-        self.stale != 0
+    /// Whether some copy is not there to be asked.
+    fn asked(&self) -> Asked {
+        let is_unread = |(column, scratch): (&Option<_>, &Option<_>)| column.is_some() && scratch.is_none();
+        let lacks_copies = self.stale != 0
             || self.gone.iter().any(|&gone| gone != 0)
-            || self.columns.iter().zip(&self.scratch).any(|(column, scratch)| column.is_some() && scratch.is_none())
+            || self.columns.iter().zip(&self.scratch).any(is_unread);
+        if lacks_copies { Asked::Here } else { Asked::All }
     }
 }
 
@@ -138,7 +140,7 @@ impl Engine {
 
     /// Sums follow the winners that have others or none, what is wrong is counted and what is lost is noted.
     pub(super) fn settle_sums(&mut self, id: u32) {
-        let Some(slot) = self.mends[id].sums.slot else { return };
+        let Some(slot) = self.mends[id].sums.slot else { return self.note_unreadable(id) };
         let mask = self.mends[id].mask;
         let agreed = self.mends[id].agreed() & !self.mends[id].sums.unsummed;
         let (mut good, mut lost) = (agreed, 0);
@@ -153,8 +155,8 @@ impl Engine {
                         self.put_sums(Put::Data(data), slot, first);
                     }
                 }
-                Winner::Lost if !mend.lacks_copies() => lost |= 1 << block,
-                Winner::Lost | Winner::Nobody => {}
+                Winner::Lost => lost |= 1 << block,
+                Winner::Nobody => {}
             }
         }
         let mend = &self.mends[id];
@@ -167,9 +169,19 @@ impl Engine {
             }
         }
         self.count_wrong_copies(id);
-        self.note_lost(volume, unit, good, lost);
+        self.note_lost(volume, unit, good, lost, self.mends[id].asked());
         self.note_sums_changed(volume, unit);
         self.unpin_page(slot);
+    }
+
+    /// Without sums nothing is wrong that can be read.
+    fn note_unreadable(&mut self, id: u32) {
+        let mend = &self.mends[id];
+        let Some((volume, unit)) = mend.target.home() else { return };
+        let is_read = |&block: &u64| (0..COPIES_MAX).any(|copy| mend.has(copy, block));
+        let read = blocks(mend.mask).filter(is_read).fold(0, |bits, block| bits | 1 << block);
+        let (unread, asked) = (mend.mask & !read, mend.asked());
+        self.note_lost(volume, unit, read, unread, asked);
     }
 
     /// Copies that differ because writes were cut short are no errors.

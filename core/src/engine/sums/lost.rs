@@ -1,5 +1,5 @@
 //! Blocks that no copy holds any more, as far as somebody noticed since the pool was opened. They are lost until they are
-//! written again.
+//! written again, or until a member is back that was not asked.
 
 use alloc::vec::Vec;
 
@@ -11,19 +11,28 @@ use crate::units::{BLOCK, BLOCKS_PER_UNIT, UNIT, VolumeId};
 /// Blocks that are remembered by name; of those beyond only an event tells.
 const LOST_MAX: usize = 4096;
 
+/// Who was asked for a block that is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Asked {
+    /// Every copy there is.
+    All,
+    /// Those that are here: another one may have it.
+    Here,
+}
+
 impl Engine {
-    /// What a look at a unit under its range lock found: blocks that some copy holds, and such that none does. Tells of those
-    /// that are new.
-    pub(in crate::engine) fn note_lost(&mut self, volume: VolumeId, unit: u64, good: u16, lost: u16) {
+    /// What a look at a unit under its range lock found: blocks that some copy holds, and such that none does of those that were
+    /// asked. Tells of those that are new, and gone for good.
+    pub(in crate::engine) fn note_lost(&mut self, volume: VolumeId, unit: u64, good: u16, lost: u16, asked: Asked) {
         let mut news = 0u16;
         for block in 0..BLOCKS_PER_UNIT {
             let place = (volume, unit * BLOCKS_PER_UNIT + block);
             if good >> block & 1 == 1 {
                 self.sums.lost.remove(&place);
-            } else if lost >> block & 1 == 1 && !self.sums.lost.contains(&place) {
-                news |= 1 << block;
-                if self.sums.lost.len() < LOST_MAX {
-                    self.sums.lost.insert(place);
+            } else if lost >> block & 1 == 1 && self.sums.lost.get(&place) != Some(&Asked::All) {
+                news |= u16::from(asked == Asked::All) << block;
+                if self.sums.lost.len() < LOST_MAX || self.sums.lost.contains_key(&place) {
+                    self.sums.lost.insert(place, asked);
                 }
             }
         }
@@ -40,16 +49,21 @@ impl Engine {
             return;
         }
         let range = (volume, start / BLOCK)..(volume, end / BLOCK);
-        let found: Vec<_> = self.sums.lost.range(range).copied().collect();
+        let found: Vec<_> = self.sums.lost.range(range).map(|(place, _)| *place).collect();
         for block in &found {
             self.sums.lost.remove(block);
         }
     }
 
+    /// A member is whole again: what only those that were here did not have is read before anybody says again that it is lost.
+    pub(in crate::engine) fn ask_again_for_lost(&mut self) {
+        self.sums.lost.retain(|_, asked| *asked == Asked::All);
+    }
+
     /// What no copy holds, neighbours as one: volume, first byte, bytes.
     pub(in crate::engine) fn lost_blocks(&self) -> Vec<(VolumeId, u64, u64)> {
         let mut found: Vec<(VolumeId, u64, u64)> = Vec::new();
-        for &(volume, block) in &self.sums.lost {
+        for &(volume, block) in self.sums.lost.keys() {
             match found.last_mut() {
                 Some((last, at, len)) if *last == volume && *at + *len == block * BLOCK => *len += BLOCK,
                 _ => found.push((volume, block * BLOCK, BLOCK)),

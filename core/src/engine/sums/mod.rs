@@ -45,6 +45,7 @@ use alloc::vec::Vec;
 
 use self::cache::Page;
 pub(super) use self::cache::{BESIDE, memory};
+pub(super) use self::lost::Asked;
 pub(super) use self::scrub::Part;
 use self::verify::Check;
 pub(super) use self::write_back::page_on_its_way;
@@ -138,7 +139,7 @@ pub(super) struct Sums {
     /// Places in rows that a request wrote to, and which: their sums follow before it is answered.
     lagging: BTreeSet<(ChunkId, u32, u32)>,
     /// Blocks that no copy holds any more: volume and block.
-    lost: BTreeSet<(VolumeId, u64)>,
+    lost: BTreeMap<(VolumeId, u64), Asked>,
 }
 
 impl Sums {
