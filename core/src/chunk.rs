@@ -231,6 +231,11 @@ impl Chunk {
         self.live.get(row as usize / 64).is_some_and(|word| word >> (row % 64) & 1 == 1)
     }
 
+    /// How many are.
+    pub fn live_rows(&self) -> u64 {
+        self.live.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
     /// All of a row is written, with parity.
     pub(crate) fn make_live(&mut self, row: u32) {
         if let Some(word) = self.live.get_mut(row as usize / 64) {

@@ -545,7 +545,7 @@ fn decode_scrub(r: &mut Reader<'_>) -> Result<Scrub, Malformed> {
     for _ in 0..count {
         let device = DeviceId(u32::from(r.u16()?));
         let place = Place { start: place_of_strips(r)?, unit: r.u32()? };
-        check(device.0 != 0 && place.unit <= UNITS_MAX)?;
+        check(place.unit <= UNITS_MAX)?;
         scrub.places.insert(device, place);
     }
     Ok(scrub)

@@ -112,23 +112,35 @@ pub(super) fn info(report: &PoolReport, about: &About) -> ScrubInfo {
     }
 }
 
+fn blocks(n: u64) -> String {
+    if n == 1 { "1 block".into() } else { format!("{n} blocks") }
+}
+
+fn copies_of(n: u64) -> String {
+    format!("{} whose copies are", blocks(n))
+}
+
 /// What the last scrub found is a problem until the next one finds less.
 pub(super) fn problem(report: &PoolReport) -> Option<Problem> {
     let scrub = &report.scrub.scrub;
     let (differences, errors) = (scrub.differences, scrub.read_errors);
     let message = match (differences, errors) {
         (0, 0) => return None,
-        (d, 0) => format!("the last scrub found {d} blocks whose copies are not alike"),
-        (0, e) => format!("the last scrub found {e} blocks that cannot be read"),
+        (d, 0) => format!("the last scrub found {} not alike or wrong", copies_of(d)),
+        (0, e) => format!("the last scrub found {} that cannot be read", blocks(e)),
         (d, e) => {
-            format!("the last scrub found {d} blocks whose copies are not alike and {e} that cannot be read")
+            format!("the last scrub found {} not alike or wrong, and {} that cannot be read", copies_of(d), blocks(e))
         }
     };
+    let repaired = match scrub.repaired {
+        0 => String::new(),
+        1 => "1 block of a copy was written anew from what is right. ".into(),
+        n => format!("{n} blocks of copies were written anew from what is right. "),
+    };
     let action = format!(
-        "{} blocks of copies were written anew: those that could not be read, and those that most other copies disagreed \
-         with. Of two that differ nothing says which is right: writing the block anew makes them alike. See where with: \
-         braid events {}; then scrub again",
-        scrub.repaired, report.name
+        "{repaired}Where neither a checksum nor most copies say which is right none is changed: writing the block anew makes \
+         them alike. See where with: braid events {}; then scrub again",
+        report.name
     );
     Some(Problem { code: "scrub.found".into(), message, action: Some(action) })
 }

@@ -1,20 +1,28 @@
 //! Parity under a scrub: when all that volumes hold was read, each live row is read whole and its parity made once more. What is
 //! not alike is written anew, where checksums find nothing wrong with the data, and two parities neither. A mend has it looked at
 //! too, where it leaves a strip as it is that the others of its row would make otherwise.
+//!
+//! A row is read under its lock, which a client that writes there may wait for, so its reads are not of the class of the scrub: one
+//! that settings hold back would hold that client back. It is rows that are held back, before they begin: see [`Engine::rows_at_once`].
 
 use alloc::collections::BTreeSet;
 
 use super::work::{Step, TAG, What, Work};
 use super::{ALL, Engine, Other, RowId};
+use crate::chunk::Chunk;
 use crate::engine::mend::runs;
 use crate::engine::scrub::Turn;
 use crate::profile::parity::plan_read;
+use crate::queue::class::Class;
+use crate::queue::limits::QueueSettings;
 use crate::request::{Event, Output};
-use crate::scrub::MEMORY;
-use crate::units::{BLOCK, ChunkId, STRIP};
+use crate::scrub::{MEMORY, Place, State};
+use crate::units::{BLOCK, ChunkId, DeviceId, STRIP};
 
-/// Rows under way at least, whatever memory they take.
-const ACTIVE_MIN: u32 = 4;
+/// Rows that there is always memory for.
+const IN_MEMORY_MIN: u32 = 4;
+/// Whose place it is, among those of members, where a scrub is with rows.
+const ROWS_PLACE: DeviceId = DeviceId(0);
 /// Rows that one turn passes over.
 const TURN: u32 = 4096;
 /// Rows that wait to be looked at until all their members are there; what is beyond is found by a scrub.
@@ -32,9 +40,11 @@ pub(super) enum Looker {
 #[derive(Clone, Default)]
 pub(super) struct Checks {
     next: Option<RowId>,
-    active: u32,
+    active: BTreeSet<RowId>,
+    /// Rows that were passed since a client was seen at work.
+    calm: u32,
     /// As many as the memory of a scrub has room for, where it is now.
-    active_max: u32,
+    in_memory: u32,
     /// A mend wants them looked at, and somebody was not there, or behind.
     deferred: BTreeSet<RowId>,
 }
@@ -46,18 +56,48 @@ impl Checks {
     }
 }
 
+fn strips_of(chunk: &Chunk) -> u64 {
+    chunk.columns.len() as u64
+}
+
 impl Engine {
-    /// The scrub is at volumes: rows come after that, from the first one on.
+    /// A scrub begins: rows come behind all else, from the first one on.
     pub(in crate::engine) fn rewind_rows(&mut self) {
         self.rows.checks.next = None;
+        self.pool.scrub.places.remove(&ROWS_PLACE);
+    }
+
+    /// What a scrub has to read of a chunk's rows, which it does behind the content of volumes.
+    pub(in crate::engine) fn bytes_of_rows(chunk: &Chunk) -> u64 {
+        chunk.live_rows() * strips_of(chunk) * STRIP
+    }
+
+    /// Rows that a scrub may have under way: each is a command on each of its members, so as many as the class of a scrub may have
+    /// there, and its least while clients are at work: until `nia_delay` rows were passed without one.
+    fn rows_at_once(&mut self) -> usize {
+        if self.requests.len() > 0 {
+            self.rows.checks.calm = 0;
+        }
+        let calm = self.rows.checks.calm;
+        let limits = self.pool.devices().filter_map(|d| Some(self.queues.get(d.id)?.limits()));
+        let of = |limits: &QueueSettings| match (limits.class(Class::Scrub), calm < limits.nia_delay()) {
+            (class, true) => class.min,
+            (class, false) => class.max,
+        };
+        let allowed = limits.map(of).min();
+        allowed.unwrap_or(1).clamp(1, self.rows.checks.in_memory.max(IN_MEMORY_MIN)) as usize
     }
 
     /// Goes on with rows; None when there is none left.
     pub(in crate::engine) fn scrub_rows(&mut self) -> Option<Turn> {
-        if self.rows.checks.active >= self.rows.checks.active_max.max(ACTIVE_MIN) {
+        if self.rows.checks.active.len() >= self.rows_at_once() {
             return Some(Turn::Nothing);
         }
-        let (first, mut at) = self.rows.checks.next.unwrap_or_default();
+        let resumed = || {
+            let place = self.pool.scrub.places.get(&ROWS_PLACE)?;
+            Some((ChunkId((place.start / STRIP) as u32), place.unit))
+        };
+        let (first, mut at) = self.rows.checks.next.or_else(resumed).unwrap_or_default();
         let mut spent = 0;
         let mut found = None;
         for chunk in self.pool.chunks() {
@@ -68,8 +108,9 @@ impl Engine {
             at = if chunk.id == first { at } else { 0 };
             let left = chunk.rows().saturating_sub(at).min(TURN - spent);
             if let Some(row) = (at..at + left).find(|&row| chunk.is_live(row)) {
-                let strips = chunk.columns.len() + chunk.profile.facts().parity;
-                self.rows.checks.active_max = (MEMORY / (strips as u64 * STRIP)) as u32;
+                // Strips of data, and parity as it is and as it should be.
+                let strips = strips_of(chunk) + chunk.profile.facts().parity as u64;
+                self.rows.checks.in_memory = (MEMORY / (strips * STRIP)) as u32;
                 found = Some((chunk.id, row));
                 break;
             }
@@ -82,11 +123,11 @@ impl Engine {
         match found {
             Some((chunk, row)) => {
                 self.rows.checks.next = Some((chunk, row + 1));
-                self.rows.checks.active += 1;
+                self.rows.checks.active.insert((chunk, row));
                 self.want_of_row((chunk, row), Other::Check(Looker::Scrub));
                 Some(Turn::Moved)
             }
-            None if self.rows.checks.active > 0 => {
+            None if !self.rows.checks.active.is_empty() => {
                 self.rows.checks.next = Some((ChunkId(u32::MAX), 0));
                 Some(Turn::Nothing)
             }
@@ -212,10 +253,33 @@ impl Engine {
         self.count_work_down(id);
     }
 
+    /// A scrub is done with a row.
+    fn passed_row(&mut self, work: &Work) {
+        let checks = &mut self.rows.checks;
+        checks.active.remove(&work.row);
+        checks.calm = checks.calm.saturating_add(1);
+        let (chunk, row) = checks.active.first().copied().or(checks.next).unwrap_or_default();
+        let bytes = work.members.len() as u64 * STRIP;
+        let parity = (work.members.len() - work.data) as u64 * STRIP;
+        let scrub = &mut self.pool.scrub;
+        if !matches!(scrub.state, State::Running | State::Paused) {
+            return;
+        }
+        scrub.done = scrub.done.saturating_add(bytes);
+        scrub.places.insert(ROWS_PLACE, Place { start: u64::from(chunk.0.min(scrub.end)) * STRIP, unit: row });
+        // What is there of data was read before.
+        if work.members.iter().any(|m| !m.is_good) {
+            scrub.unread = scrub.unread.saturating_add(parity);
+        }
+        self.note_scrub();
+    }
+
     /// A row was looked at.
     pub(super) fn checked(&mut self, by: Looker, work: &Work) {
         let by_scrub = by == Looker::Scrub;
-        self.rows.checks.active -= u32::from(by_scrub);
+        if by_scrub {
+            self.passed_row(work);
+        }
         let wrong = work.members.iter().enumerate().filter(|(_, m)| m.made != 0 && m.new.is_some());
         for (member, m) in wrong {
             let count = u64::from(m.made.count_ones());

@@ -31,7 +31,7 @@ impl Engine {
                 crate::ChunkType::System => self.pages_in(c.id) * crate::units::UNIT,
                 _ => c.used(),
             };
-            used * c.profile.facts().copies as u64
+            used * c.profile.facts().copies as u64 + Engine::bytes_of_rows(c)
         });
         self.pool.scrub = Scrub {
             total: total.sum(),
@@ -42,6 +42,7 @@ impl Engine {
             ..Scrub::default()
         };
         self.scrub.told = 0;
+        self.rewind_rows();
         self.run_scrub();
         Ok((Done::Changed, Due::Stable(self.save_scrub())))
     }

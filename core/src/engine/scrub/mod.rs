@@ -207,7 +207,6 @@ impl Engine {
         match self.scrub.round.as_ref().map(|round| round.gather.is_some()) {
             None => {
                 if self.begin_round() {
-                    self.rewind_rows();
                     return Turn::Moved;
                 }
                 if let Some(turn) = self.scrub_rows() {
@@ -256,8 +255,13 @@ impl Engine {
         if round.lanes.iter().all(|lane| lane.out.is_empty() && lane.tables.is_empty()) {
             work.round = None;
         }
-        work.meter.note(self.now, pool.scrub.done);
-        if work.meter.is_save_due(self.now) && self.pool.scrub.state == State::Running {
+        self.note_scrub();
+    }
+
+    /// It came further; now and then that is written down.
+    pub(super) fn note_scrub(&mut self) {
+        self.scrub.meter.note(self.now, self.pool.scrub.done);
+        if self.scrub.meter.is_save_due(self.now) && self.pool.scrub.state == State::Running {
             self.save_scrub();
         }
     }

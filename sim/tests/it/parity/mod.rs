@@ -4,9 +4,11 @@
 //! |---|---|
 //! | `mod.rs` | at work |
 //! | `cuts.rs` | power cuts and the stripe journal |
+//! | `looks.rs` | a scrub looks at rows |
 //! | `rot.rs` | what changed silently |
 
 mod cuts;
+mod looks;
 mod rot;
 
 use braid_core::control::{Command, VolumeClass};
