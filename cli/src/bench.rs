@@ -42,7 +42,8 @@ struct Row {
     /// How much better we are; for costs, how many times the target fits.
     ratio: f64,
     target: f64,
-    met: bool,
+    /// None of what is only shown.
+    met: Option<bool>,
     /// How far the ratios of single turns lie apart: the upper quartile through the lower one. A ratio that is nearer to the
     /// target than this says nothing about it.
     noise: Option<f64>,
@@ -65,7 +66,7 @@ impl Row {
             theirs: Some(theirs),
             ratio,
             target,
-            met: ratio >= target,
+            met: Some(ratio >= target),
             noise: None,
             cpu_ns: None,
             round_trip_ns: None,
@@ -81,7 +82,12 @@ impl Row {
     /// How often something is done beside how often a peer does it.
     fn count(case: impl Into<String>, peer: &str, ours: f64, theirs: f64) -> Row {
         let ratio = theirs / ours.max(1e-9);
-        Row { unit: "I/O", ratio, met: ratio >= 1.0, ..Row::rate(case, peer, ours, theirs, 1.0) }
+        Row { unit: "I/O", ratio, met: Some(ratio >= 1.0), ..Row::rate(case, peer, ours, theirs, 1.0) }
+    }
+
+    /// How often something is done, with nothing to hold it to.
+    fn shown(case: impl Into<String>, what: &str, ours: f64) -> Row {
+        Row { theirs: None, met: None, ..Row::count(case, what, ours, ours) }
     }
 
     /// Rates turn by turn. The ratio is the median of those within a turn: what slows a whole turn down slows both.
@@ -91,7 +97,7 @@ impl Row {
         let at = |part: usize| ratios.get(ratios.len() * part / 4).copied().unwrap_or(0.0);
         let ratio = median(&ratios);
         let noise = (ratios.len() > 2).then(|| at(3) / at(1).max(1e-9));
-        Row { ratio, met: ratio >= target, noise, ..Row::rate(case, peer, median(ours), median(theirs), target) }
+        Row { ratio, met: Some(ratio >= target), noise, ..Row::rate(case, peer, median(ours), median(theirs), target) }
     }
 
     /// A cost that should be at most `target` nanoseconds.
@@ -105,7 +111,7 @@ impl Row {
             theirs: None,
             ratio,
             target: 1.0,
-            met: ours <= target,
+            met: Some(ours <= target),
             noise: None,
             cpu_ns: None,
             round_trip_ns: None,
@@ -167,17 +173,22 @@ fn table(rows: &[Row]) -> String {
             pair.map_or(String::new(), |(a, b)| format!("{} ns, {} ns", number(a), number(b)))
         };
         let (cpu, trip) = (both(r.cpu_ns), both(r.round_trip_ns));
-        let (ours, met) = (shown(r.ours), if r.met { "yes" } else { "NO" });
+        let (ratio, target, met) = match r.met {
+            Some(met) => (format!("{:.2}", r.ratio), format!("{:.2}", r.target), if met { "yes" } else { "NO" }),
+            None => Default::default(),
+        };
+        let ours = shown(r.ours);
         let noise = r.noise.map_or(String::new(), |noise| format!("{noise:.2}"));
         let unit = if r.unit == "op/s" { String::new() } else { format!(" {}", r.unit) };
         let _ = writeln!(
             out,
-            "| {} | {ours}{unit} | {} | {theirs} | {:.2} | {noise} | {:.2} | {met} | {cpu} | {trip} |",
-            r.case, r.peer, r.ratio, r.target
+            "| {} | {ours}{unit} | {} | {theirs} | {ratio} | {noise} | {target} | {met} | {cpu} | {trip} |",
+            r.case, r.peer
         );
     }
-    let met = rows.iter().filter(|r| r.met).count();
-    let _ = writeln!(out, "\n{met} of {} targets met", rows.len());
+    let targets: Vec<bool> = rows.iter().filter_map(|r| r.met).collect();
+    let met = targets.iter().filter(|met| **met).count();
+    let _ = writeln!(out, "\n{met} of {} targets met", targets.len());
     out
 }
 
@@ -230,10 +241,12 @@ mod tests {
 
     #[test]
     fn tables_say_what_is_met() {
-        let rows = [Row::rate("a", "nbdkit", 1_500_000.0, 1_000_000.0, 1.5), Row::cost("b", 401.0, 400.0)];
+        let shown = Row::shown("c", "beside them", 2.5);
+        let rows = [Row::rate("a", "nbdkit", 1_500_000.0, 1_000_000.0, 1.5), Row::cost("b", 401.0, 400.0), shown];
         let text = table(&rows);
         assert!(text.contains("| a | 1,500,000 | nbdkit | 1,000,000 | 1.50 |  | 1.50 | yes |"), "{text}");
         assert!(text.contains("| b | 401 ns | at most 400 ns |  | 1.00 |  | 1.00 | NO |"), "{text}");
+        assert!(text.contains("| c | 2.50 I/O | beside them |  |  |  |  |  |"), "{text}");
         assert!(text.contains("1 of 2 targets met"));
     }
 
@@ -241,7 +254,7 @@ mod tests {
     #[test]
     fn turns_are_compared_with_themselves() {
         let row = Row::turns("a", "b", &[90.0, 45.0, 99.0, 88.0, 91.0], &[100.0, 50.0, 100.0, 100.0, 100.0], 0.9);
-        assert!(row.met && row.ratio == 0.9, "{row:?}");
+        assert!(row.met == Some(true) && row.ratio == 0.9, "{row:?}");
         assert_eq!(row.noise.map(|noise| (noise * 1000.0) as u64), Some(1011));
     }
 

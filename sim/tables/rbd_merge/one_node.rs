@@ -5,7 +5,7 @@
 //! 128 and at 1. For the other columns nothing random was measured: all its times are scaled by what they do without
 //! merging, and the price of a KiB is what all 128 joined leave. One number more is fitted, to all columns together: what a
 //! client that hands each request over by itself takes from the server, [`CLIENT_NS`]. What is predicted are the three
-//! limits between, in all four columns.
+//! limits between, in all four columns, but for that number.
 
 use super::{Case, iops};
 use crate::device::Model;
@@ -132,7 +132,7 @@ pub(super) fn run(lab: &Lab, seed: u64, sheet: &mut Sheet) {
     sheet.note(
         "One-node Ceph: of each column the first number and the last are fitted, of the disk store's reads the random ones \
          too, and one number to all four together: client and server share two cores, and a request that is handed over by \
-         itself takes 1 us from the server. The limits between are predicted. Without that microsecond the memory store \
+         itself takes 1 us from the server. But for that number the limits between are predicted. Without it the memory store \
          gains up to 35 % more from a few in flight than was measured: there is little else it waits for.",
     );
 }

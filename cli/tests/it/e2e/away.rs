@@ -135,8 +135,6 @@ impl Drop for Mounted {
     }
 }
 
-/// Parity over NBD with other people's client: without one member, with a disk full of noise, and then without another member,
-/// which is right only if the scrub put parity right as well.
 /// Nothing was written since the opening, so there is nothing to wait for; that it was asked for is no error.
 #[test]
 fn a_member_is_taken_out_right_after_an_import() {
@@ -155,6 +153,8 @@ fn a_member_is_taken_out_right_after_an_import() {
     assert!(events.contains("was taken out of use") && !events.contains("vanished"), "{events}");
 }
 
+/// Parity over NBD with other people's client: without one member, with a disk full of noise, and then without another member,
+/// which is right only if the scrub put parity right as well.
 #[test]
 fn a_disk_full_of_noise_is_made_from_the_others() {
     if !have("a_disk_full_of_noise_is_made_from_the_others", &[Need::Tool("nbdcopy")]) {
