@@ -260,11 +260,12 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Who may be lost with the power. Nobody if somebody was so far: who comes back is behind, and no other is spared then.
+    /// Who may be lost with the power. Nobody if somebody was before that: who comes back is behind, and no other is spared then. Who
+    /// vanished while clients were at work is one less, whether it is back or not.
     fn losses(&self, moment: &Moment<'_>, state: u64) -> Vec<u64> {
-        match self.scene.spared {
-            spared if spared == 0 || !self.is_whole || !moment.gone.is_empty() => vec![0],
-            spared if self.rules.every_loss => remains::losses(moment.disks.len(), spared),
+        match self.scene.spared.saturating_sub(self.scene.faults.len()) {
+            spared if spared == 0 || !self.is_whole => vec![0],
+            spared if self.rules.every_loss => remains::losses(moment, spared),
             spared => vec![remains::loss(moment, state, spared)],
         }
     }

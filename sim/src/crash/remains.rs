@@ -48,13 +48,15 @@ pub(crate) fn leave(moment: &mut Moment<'_>, choice: u64, lost: u64) -> Vec<bool
 pub(crate) fn loss(moment: &Moment<'_>, choice: u64, spared: usize) -> u64 {
     let mut rng = Rng::new(choice ^ (moment.at as u64) << 32 ^ 0x1057);
     let count = rng.below(spared as u64 + 1) as u32;
-    let all = losses(moment.disks.len(), spared).into_iter().filter(|lost| lost.count_ones() == count);
+    let all = losses(moment, spared).into_iter().filter(|lost| lost.count_ones() == count);
     *rng.pick(&all.collect::<Vec<_>>())
 }
 
-/// Every loss of so many disks at most, of none first.
-pub(crate) fn losses(disks: usize, spared: usize) -> Vec<u64> {
-    (0..1 << disks).filter(|lost: &u64| lost.count_ones() as usize <= spared).collect()
+/// Every loss of so many disks at most, of none first; those that are out of reach already are none of them.
+pub(crate) fn losses(moment: &Moment<'_>, spared: usize) -> Vec<u64> {
+    let gone = moment.gone.iter().fold(0, |gone, disk| gone | 1 << disk);
+    let is_spared = |lost: &u64| lost & gone == 0 && lost.count_ones() as usize <= spared;
+    (0..1 << moment.disks.len()).filter(is_spared).collect()
 }
 
 /// What one member does.

@@ -181,7 +181,7 @@ impl Scene {
         let names = (0..5).map(|slot| (slot, name_of(slot))).collect();
         // Where nobody but the clients is at work: a member that is needed to get another one out is not spared.
         let spared = match plot {
-            Plot::Overwrite | Plot::FirstWrites | Plot::Discard | Plot::Checkpoint | Plot::Rows => {
+            Plot::Overwrite | Plot::FirstWrites | Plot::Discard | Plot::Checkpoint | Plot::Rows | Plot::Degraded => {
                 data.facts().tolerated_failures.min(metadata.facts().tolerated_failures)
             }
             _ => 0,

@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::OnceCell;
@@ -106,17 +106,28 @@ impl Assembly {
         let mut absent: Vec<_> = chunk.columns.iter().map(|c| c.device).filter(|device| !is_here(device)).collect();
         absent.sort_unstable();
         absent.dedup();
-        let names: Vec<String> = absent.iter().map(|device| format!("device {device}")).collect();
         let none_is_here = !chunk.columns.iter().any(|c| is_here(&c.device));
-        match (names.len(), none_is_here) {
-            (1, true) => format!("its records are on {} alone, and it is not here: connect it", names[0]),
-            (_, true) => {
-                format!("its records are on {}, and none of them is here: connect one of them", names.join(" and "))
+        let (others, last) = match &absent[..] {
+            [others @ .., last] => {
+                (others.iter().map(|device| device.to_string()).collect::<Vec<_>>(), last.to_string())
             }
+            [] => Default::default(),
+        };
+        match (absent.len(), none_is_here) {
+            (1, true) => format!("its records are on device {last} alone, and it is not here: connect it"),
+            (_, true) => format!(
+                "its records are on devices {} and {last}, and none of them is here: connect one of them",
+                others.join(", ")
+            ),
             (0, false) => format!("page {page:x} of its records is damaged on every copy that is here"),
+            (1, false) => format!(
+                "page {page:x} of its records is damaged on every copy that is here; device {last}, which is not, has another: \
+                 connect it"
+            ),
             (_, false) => format!(
-                "page {page:x} of its records is damaged on every copy that is here, and {} with another is not: connect it",
-                names.join(" or ")
+                "page {page:x} of its records is damaged on every copy that is here; devices {} and {last}, which are not, \
+                 have others: connect one of them",
+                others.join(", ")
             ),
         }
     }
