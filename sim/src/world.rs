@@ -133,6 +133,8 @@ pub struct World {
     stale: BTreeMap<(u32, u64), u64>,
     /// Blocks of devices that a misdirected write left wrong, once.
     spoilt: BTreeSet<(u32, u64)>,
+    /// When bits of these changed, by device and block.
+    flipped: BTreeMap<(u32, u64), u64>,
     /// Those of them that nobody has written since.
     spoilt_still: BTreeSet<(u32, u64)>,
     /// Rows of parity with such a block: chunk, row, block of the strips.
@@ -188,6 +190,7 @@ impl World {
             failed: BTreeSet::new(),
             stale: BTreeMap::new(),
             spoilt: BTreeSet::new(),
+            flipped: BTreeMap::new(),
             spoilt_still: BTreeSet::new(),
             spoilt_rows: BTreeSet::new(),
             batch: Vec::new(),

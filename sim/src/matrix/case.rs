@@ -1,5 +1,6 @@
 //! One cell of the matrix, and all of them.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::iter;
 use std::ops::RangeInclusive;
@@ -190,12 +191,11 @@ pub fn cases(layout: Layout, faults: Faults) -> Vec<Case> {
             Faults::Single => all.extend(hits.iter().map(|&hit| case(vec![hit]))),
             Faults::Double => {
                 let pairs = hits.iter().flat_map(|&a| hits.iter().map(move |&b| (a, b)));
-                let at = |a: Hit, b: Hit| (a.moment, b.moment);
-                let is_meant = |a: Hit, b: Hit| match at(a, b) {
+                let is_meant = |a: Hit, b: Hit| match a.moment.cmp(&b.moment) {
                     // Either order of the same two is the same case.
-                    (0, 0) | (1, 1) => (a.kind, a.device) < (b.kind, b.device),
-                    (0, 2) => (a.kind, a.device) != (b.kind, b.device),
-                    _ => false,
+                    Ordering::Equal => (a.kind, a.device) < (b.kind, b.device),
+                    Ordering::Less => (a.kind, a.device) != (b.kind, b.device),
+                    Ordering::Greater => false,
                 };
                 all.extend(pairs.filter(|&(a, b)| is_meant(a, b)).map(|(a, b)| case(vec![a, b])));
             }

@@ -85,6 +85,7 @@ impl World {
             }
             _ => true,
         });
+        self.flipped.extend(flipped.iter().map(|&block| ((device, block), self.now)));
         self.spoil(flipped.into_iter().map(|block| (device, block)).collect());
     }
 

@@ -16,6 +16,9 @@ use crate::checker::Checker;
 use crate::combine;
 use crate::disk::SECTOR;
 
+/// Longer than any look at a unit takes where disks are as they should be.
+const JUST_NOW_NS: u64 = 100_000_000;
+
 impl World {
     /// The chunks of a type, and the devices each stands on.
     pub fn chunks(&self, kind: ChunkType) -> Vec<(ChunkId, Vec<DeviceId>)> {
@@ -121,9 +124,14 @@ impl World {
         found
     }
 
-    /// A difference that is reported is there now, and the copies are grouped as they are.
+    /// A difference that is reported is there now, and the copies are grouped as they are. Not seen: what is said of copies of which one
+    /// changed just now, maybe after it was read.
     pub(super) fn check_difference(&mut self, event: &Event) {
         let Event::ScrubDifference { len, copies, .. } = event else { return };
+        let blocks = |c: &ScrubCopy| (c.device.0, c.offset / BLOCK)..(c.device.0, (c.offset + len) / BLOCK);
+        if copies.iter().any(|c| self.flipped.range(blocks(c)).any(|(_, at)| self.now - at < JUST_NOW_NS)) {
+            return;
+        }
         for at in (0..*len).step_by(BLOCK as usize) {
             let block = |c: &ScrubCopy| self.disks[c.device.index() - 1].read_bytes(c.offset + at, BLOCK);
             let is_right = |a: &ScrubCopy, b: &ScrubCopy| (a.group == b.group) == (block(a) == block(b));
