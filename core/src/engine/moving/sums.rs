@@ -1,7 +1,6 @@
 //! Checksums of units on their way.
 //!
-//! What is read is compared with its sums, and counts only if it is what they say: what no copy holds any more stays where it is, or
-//! goes along with a column as zeros that its checksum, which stays the same, says are wrong: it is as lost over there as it was here.
+//! What is read is compared with its sums, and counts only if it is what they say: what no copy holds any more stays where it is.
 //! At its new place a unit has its sums before the map names that, and its region is marked as for a first write.
 //!
 //! Units of the volume of pages are copied out of memory, under their range lock: of each sector memory has the best that there is
@@ -13,14 +12,11 @@ use alloc::vec::Vec;
 use super::unit::{Begun, Target};
 use super::{ChunkId, Engine, Home};
 use crate::ChunkType;
-use crate::chunk::Column;
 use crate::engine::mend::runs;
 use crate::engine::scrub::range;
-use crate::engine::sums::{Asked, Need, Put, SUMS_VOLUME, locate, whose};
-use crate::profile::slice;
-use crate::queue::{CopySet, Io, Owner};
-use crate::request::{Copy, DeviceOp, Output};
-use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufRange, DeviceId, UNIT, VolumeId};
+use crate::engine::sums::{Need, Put, SUMS_VOLUME, locate, whose};
+use crate::queue::{CopySet, Io};
+use crate::units::{BLOCK, BLOCKS_PER_UNIT, UNIT, VolumeId};
 use crate::volume::Entry;
 
 impl Engine {
@@ -67,48 +63,10 @@ impl Engine {
         Some(Begun::Elsewhere)
     }
 
-    /// No copy has these blocks. Under the lock a block that goes with its column is lost over there as well, if its checksum says so
-    /// of what is written in its place. Who has no checksum could not be told from zeros, and who was not asked may come back.
-    pub(super) fn no_copy_to_move(&mut self, id: u32, set: CopySet, buf: BufRange) {
-        let is_summed = self.is_summed(self.moving.moves[id].volume);
-        let m = &mut self.moving.moves[id];
-        let bit = 1 << (u64::from(buf.offset) / BLOCK);
-        if m.to != Target::Column || !m.is_locked || !is_summed || set.tried == 0 || m.zeroed & bit != 0 {
-            m.is_lost = true;
-            return;
-        }
-        m.zeroed |= bit;
-        m.pending += 1;
-        self.outputs.push_back(Output::Copy(Copy::Zero(buf)));
-        let device = DeviceId(0);
-        self.verify(Io { buf, set, ..Io::new(Owner::Move(id), DeviceOp::Read, device, set.offset, BLOCK, self.now) });
-    }
-
-    /// Who was asked for what goes along as lost.
-    pub(super) fn asked_for(&self, id: u32) -> Asked {
-        let m = &self.moving.moves[id];
-        let chunk = self.pool.chunk(m.from.0).expect("a unit is in a chunk");
-        let part = slice(chunk.profile, chunk.columns.len(), u64::from(m.from.1) * UNIT, UNIT);
-        let is_good = |c: &Column| self.pool.is_online(c.device) && !self.pool.is_unit_stale(c.device, m.volume, m.at);
-        match chunk.columns[part.first..part.first + part.copies].iter().all(is_good) {
-            true => Asked::All,
-            false => Asked::Here,
-        }
-    }
-
     /// A run of blocks was read and compared; where it is wrong, another copy is asked.
     pub(in crate::engine) fn move_compared(&mut self, id: u32, io: &Io, wrong: Vec<(u32, u16)>) {
-        let m = &mut self.moving.moves[id];
+        let m = &self.moving.moves[id];
         let (volume, at) = (m.volume, m.at);
-        let bit = 1 << (u64::from(io.buf.offset) / BLOCK);
-        if io.device == DeviceId(0) && m.zeroed & bit != 0 {
-            match wrong.is_empty() {
-                // Without a checksum, or zeros are what it was: that is not told apart.
-                true => m.is_lost = true,
-                false => m.holes |= bit,
-            }
-            return self.count_move_down(id);
-        }
         // What somebody writes at this moment is read again under the lock.
         if m.is_locked || !m.is_stale {
             for (within, bad) in wrong {

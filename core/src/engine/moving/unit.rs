@@ -47,9 +47,6 @@ pub(super) struct Move {
     pub(super) is_stale: bool,
     /// Some block could not be read from any copy.
     pub(super) is_lost: bool,
-    /// Blocks that no copy has and that are zeros in memory: asked about, and those that have a checksum which says otherwise.
-    pub(super) zeroed: u16,
-    pub(super) holes: u16,
     pub(super) missed: Vec<(DeviceId, IoError)>,
     /// Of a unit of pages: those that are held in memory, by block.
     pub(super) pages: Vec<(u64, u32)>,
@@ -133,8 +130,6 @@ impl Engine {
             is_locked: false,
             is_stale: false,
             is_lost: false,
-            zeroed: 0,
-            holes: 0,
             missed: Vec::new(),
             pages: Vec::new(),
             roster: 0,
@@ -166,7 +161,7 @@ impl Engine {
         let part = slice(c.profile, c.columns.len(), u64::from(unit) * UNIT, UNIT);
         let m = &mut self.moving.moves[id];
         (m.mask, m.epoch, m.buf, m.step) = (mask, Some(epoch), buf, Step::Read);
-        (m.is_stale, m.is_lost, m.zeroed, m.holes) = (false, false, 0, 0);
+        (m.is_stale, m.is_lost) = (false, false);
         // Held up until all are asked for.
         m.pending = 1;
         let Some(buf) = buf else {
@@ -199,7 +194,8 @@ impl Engine {
                 return;
             }
             if len == BLOCK || set.tried == 0 {
-                return self.no_copy_to_move(id, set, buf);
+                self.moving.moves[id].is_lost = true;
+                return;
             }
             for at in (0..len).step_by(BLOCK as usize) {
                 let set = CopySet { tried: 0, offset: set.offset + at, ..set };
@@ -349,10 +345,7 @@ impl Engine {
 
     /// It is in the column that is on its way, or not.
     fn end_copy(&mut self, id: u32, fine: bool) {
-        let Move { volume, at, mask, holes, .. } = self.moving.moves[id];
-        if fine && holes != 0 {
-            self.note_lost(volume, at, mask & !holes, holes, self.asked_for(id));
-        }
+        let Move { volume, at, .. } = self.moving.moves[id];
         match fine && !self.commit.is_dead() {
             true => {
                 self.note_unflushed(volume, at * UNIT, (at + 1) * UNIT);

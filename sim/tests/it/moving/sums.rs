@@ -3,11 +3,10 @@
 
 use braid_core::control::{Command, VolumeClass};
 use braid_core::job::Choice;
-use braid_core::request::{Event, Op, RequestError};
+use braid_core::request::{Event, Op};
 use braid_core::scrub::State;
 use braid_core::units::{DeviceId, MIB, VolumeId};
 use braid_core::{ChunkType, Profile};
-use braid_sim::fault::{Fault, Trouble};
 use braid_sim::world::Shape;
 use braid_sim::{Crash, Model, World};
 
@@ -203,76 +202,20 @@ fn pages_written_meanwhile_are_in_the_new_column_too() {
 /// What no copy holds any more is not copied as if it were right.
 #[test]
 fn what_is_lost_stays_where_it_is() {
-    let (mut world, v) = pool(2, Profile::Single, "crc32c");
-    let (device, place) = world.places(v, 3 * BLOCK)[0];
-    join(&mut world);
-    world.disks[device.index() - 1].corrupt(place, 1);
-    world.control(Command::RemoveDevice { device }).unwrap();
-    world.run_until(|w| w.engine().pool().job.as_ref().is_some_and(|job| job.state != State::Running));
-    assert_eq!(world.engine().pool().job.as_ref().unwrap().lost, 1);
-    assert!(world.events.iter().any(|e| matches!(e, Event::MoveLost { offset: 0, .. })));
-    assert!(world.run(v, Op::Read, 3 * BLOCK, BLOCK).is_err());
-    world.run(v, WRITE, 3 * BLOCK, BLOCK).unwrap();
-    world.control(Command::RemoveDevice { device }).unwrap();
-    finished(&mut world);
-    world.events.clear();
-    is_well_and_watched(&mut world, v);
-}
-
-/// One bad block does not keep a member from being replaced: it is as lost at the new one, and nothing else is.
-#[test]
-fn what_is_lost_goes_with_its_column_and_stays_lost() {
-    for (profile, is_gone) in [(Profile::Single, false), (Profile::Raid1, false), (Profile::Raid1, true)] {
-        for (kind, is_unreadable) in [("crc32c", false), ("xxh3", false), ("crc32c", true)] {
-            let what = format!("{} {kind} {is_gone} {is_unreadable}", profile.name());
-            let (mut world, v) = pool(2, profile, kind);
-            let places = world.places(v, 3 * BLOCK);
-            let leaves = places[0].0;
-            let by = DeviceId(join(&mut world));
-            if is_gone {
-                world.control(Command::OfflineDevice { device: leaves }).unwrap();
-            }
-            for &(device, place) in places.iter().filter(|(device, _)| !is_gone || *device != leaves) {
-                match is_unreadable {
-                    true => {
-                        let trouble = Trouble::reads_fail(place..place + BLOCK, u64::MAX);
-                        world.faults.0.push(Fault { device: device.0, trouble });
-                    }
-                    false => world.disks[device.index() - 1].corrupt(place, 1),
-                }
-            }
-            world.control(Command::ReplaceDevice { device: leaves, by }).unwrap();
-            finished(&mut world);
-            world.run_until_quiet();
-            assert!(world.engine().pool().device(leaves).is_none(), "{what}: it left");
-            assert_eq!(world.engine().pool().job.as_ref().unwrap().lost, 0, "{what}");
-            assert_eq!(world.run(v, Op::Read, 3 * BLOCK, BLOCK), Err(RequestError::Io), "{what}");
-            assert_eq!(world.engine().report().lost, [(v, 3 * BLOCK, BLOCK)], "{what}");
-            world.run(v, Op::Read, 0, 3 * BLOCK).unwrap();
-            world.run(v, Op::Read, 4 * BLOCK, 12 * BLOCK).unwrap();
-            reopen(&mut world);
-            assert_eq!(world.run(v, Op::Read, 3 * BLOCK, BLOCK), Err(RequestError::Io), "{what}: as another process");
-            world.faults.0.clear();
-            world.run(v, WRITE, 3 * BLOCK, BLOCK).unwrap();
-            world.events.clear();
-            is_well_and_watched(&mut world, v);
-        }
+    for command in [|device, _| Command::RemoveDevice { device }, |device, by| Command::ReplaceDevice { device, by }] {
+        let (mut world, v) = pool(2, Profile::Single, "crc32c");
+        let (device, place) = world.places(v, 3 * BLOCK)[0];
+        let by = DeviceId(join(&mut world));
+        world.disks[device.index() - 1].corrupt(place, 1);
+        world.control(command(device, by)).unwrap();
+        world.run_until(|w| w.engine().pool().job.as_ref().is_some_and(|job| job.state != State::Running));
+        assert_eq!(world.engine().pool().job.as_ref().unwrap().lost, 1);
+        assert!(world.events.iter().any(|e| matches!(e, Event::MoveLost { offset: 0, .. })));
+        assert!(world.run(v, Op::Read, 3 * BLOCK, BLOCK).is_err());
+        world.run(v, WRITE, 3 * BLOCK, BLOCK).unwrap();
+        world.control(command(device, by)).unwrap();
+        finished(&mut world);
+        world.events.clear();
+        is_well_and_watched(&mut world, v);
     }
-}
-
-/// Without a checksum nothing would say that it is lost.
-#[test]
-fn what_cannot_be_read_and_has_no_checksum_stays_where_it_is() {
-    let (mut world, v) = pool(2, Profile::Raid1, "none");
-    let places = world.places(v, 3 * BLOCK);
-    let by = DeviceId(join(&mut world));
-    for &(device, place) in &places {
-        let trouble = Trouble::reads_fail(place..place + BLOCK, u64::MAX);
-        world.faults.0.push(Fault { device: device.0, trouble });
-    }
-    world.control(Command::ReplaceDevice { device: places[0].0, by }).unwrap();
-    world.run_until(|w| w.engine().pool().job.as_ref().is_some_and(|job| job.state != State::Running));
-    assert_eq!(world.engine().pool().job.as_ref().unwrap().lost, 1);
-    assert!(world.run(v, Op::Read, 3 * BLOCK, BLOCK).is_err());
-    assert!(world.engine().pool().device(places[0].0).is_some());
 }
