@@ -208,8 +208,10 @@ impl Engine {
             let worth = tried.count_ones() > 1 && half < len && self.requests[id].error.is_none();
             if !worth {
                 self.requests[id].error = Some(RequestError::Io);
-                // Which blocks it is, block by block and under the lock, for whoever asks what cannot be read.
-                if self.pool.is_online(io.device) {
+                // Which blocks it is, block by block and under the lock, for whoever asks what cannot be read. Of a large read
+                // from the only copy that is as many units as a scrub looks at, and left to that.
+                let (volume, start, end) = self.place_of_read(id, owner, buf);
+                if self.pool.is_online(io.device) && len <= UNIT && !self.is_known_lost(volume, start, end) {
                     self.want_mend(id, &io);
                 }
             } else {

@@ -62,6 +62,7 @@ impl Engine {
                 self.note_spare();
             }
             self.note_what_becomes_of(device);
+            self.ask_again_for_lost();
             self.post_views();
         }
     }
@@ -79,7 +80,6 @@ impl Engine {
             _ => {}
         }
         self.check_deferred_rows();
-        self.ask_again_for_lost();
     }
 
     /// How far a member is that is being rebuilt, in bytes: what it missed comes before what it gets.

@@ -278,7 +278,11 @@ impl Group {
         loop {
             match assembly.step() {
                 Step::Ready(opened) => {
-                    let unpaced = opened.pool().devices().filter_map(|d| self.unpaced(d.id, &d.path)).collect();
+                    let unpaced = opened
+                        .pool()
+                        .devices()
+                        .filter_map(|d| self.unpaced(d.id, super::seen::parts(&d.path).0))
+                        .collect();
                     return Ok(Examined { missing: opened.missing, gives_up: opened.gives_up, unpaced });
                 }
                 Step::Failed(why) => return Err(why),

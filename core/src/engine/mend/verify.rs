@@ -181,7 +181,9 @@ impl Engine {
         let is_read = |&block: &u64| (0..COPIES_MAX).any(|copy| mend.has(copy, block));
         let read = blocks(mend.mask).filter(is_read).fold(0, |bits, block| bits | 1 << block);
         let (unread, asked) = (mend.mask & !read, mend.asked());
-        self.note_lost(volume, unit, read, unread, asked);
+        // Where there are sums that cannot be had, what can be read may be wrong.
+        let good = if self.is_summed(volume) { 0 } else { read };
+        self.note_lost(volume, unit, good, unread, asked);
     }
 
     /// Copies that differ because writes were cut short are no errors.

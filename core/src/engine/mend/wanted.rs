@@ -30,8 +30,8 @@ impl Wanted {
 }
 
 impl Engine {
-    /// This part of a read was served by a copy after another one failed it: the units it covers are to be mended. What
-    /// no copy can give is not asked for again.
+    /// This part of a read was served by a copy after another one failed it: the units it covers are to be mended. Or
+    /// none could serve it: they are to be looked at, once in a while.
     pub(in crate::engine) fn want_mend(&mut self, id: u32, io: &Io) {
         let request = &self.requests[id].request;
         if !matches!(io.owner, Owner::Read(_)) {

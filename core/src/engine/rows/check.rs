@@ -64,6 +64,8 @@ impl Engine {
     /// A scrub begins: rows come behind all else, from the first one on.
     pub(in crate::engine) fn rewind_rows(&mut self) {
         self.rows.checks.next = None;
+        // What a canceled one has under way is none of this one's.
+        self.rows.checks.active.clear();
         self.pool.scrub.places.remove(&ROWS_PLACE);
     }
 
@@ -78,8 +80,9 @@ impl Engine {
         if self.requests.len() > 0 {
             self.rows.checks.calm = 0;
         }
-        let calm = self.rows.checks.calm;
-        let limits = self.pool.devices().filter_map(|d| Some(self.queues.get(d.id)?.limits()));
+        let Checks { next, calm, .. } = self.rows.checks;
+        let columns = next.and_then(|(chunk, _)| self.pool.chunk(chunk)).map_or(&[][..], |chunk| &chunk.columns);
+        let limits = columns.iter().filter_map(|column| Some(self.queues.get(column.device)?.limits()));
         let of = |limits: &QueueSettings| match (limits.class(Class::Scrub), calm < limits.nia_delay()) {
             (class, true) => class.min,
             (class, false) => class.max,
@@ -125,7 +128,9 @@ impl Engine {
                 self.rows.checks.next = Some((chunk, row + 1));
                 self.rows.checks.active.insert((chunk, row));
                 self.want_of_row((chunk, row), Other::Check(Looker::Scrub));
-                Some(Turn::Moved)
+                // Without a member rows end at once, and clients are not to wait for all of them.
+                let is_read = self.rows.checks.active.contains(&(chunk, row));
+                Some(if is_read { Turn::Moved } else { Turn::Later })
             }
             None if !self.rows.checks.active.is_empty() => {
                 self.rows.checks.next = Some((ChunkId(u32::MAX), 0));
@@ -256,7 +261,9 @@ impl Engine {
     /// A scrub is done with a row.
     fn passed_row(&mut self, work: &Work) {
         let checks = &mut self.rows.checks;
-        checks.active.remove(&work.row);
+        if !checks.active.remove(&work.row) {
+            return;
+        }
         checks.calm = checks.calm.saturating_add(1);
         let (chunk, row) = checks.active.first().copied().or(checks.next).unwrap_or_default();
         let bytes = work.members.len() as u64 * STRIP;

@@ -31,6 +31,12 @@ impl Engine {
                 self.sums.lost.remove(&place);
             } else if lost >> block & 1 == 1 && self.sums.lost.get(&place) != Some(&Asked::All) {
                 news |= u16::from(asked == Asked::All) << block;
+                if self.sums.lost.len() >= LOST_MAX && asked == Asked::All {
+                    // What may be there is of less weight than what is not.
+                    let least =
+                        self.sums.lost.iter().find(|(_, asked)| **asked == Asked::Here).map(|(place, _)| *place);
+                    least.map(|place| self.sums.lost.remove(&place));
+                }
                 if self.sums.lost.len() < LOST_MAX || self.sums.lost.contains_key(&place) {
                     self.sums.lost.insert(place, asked);
                 }
@@ -41,6 +47,11 @@ impl Engine {
             let (offset, len) = (unit * UNIT + first * BLOCK, count * BLOCK);
             self.outputs.push_back(Output::Event(Event::BlocksLost { volume, name, offset, len }));
         }
+    }
+
+    /// Whether some block of a range is known to be lost.
+    pub(in crate::engine) fn is_known_lost(&self, volume: VolumeId, start: u64, end: u64) -> bool {
+        self.sums.lost.range((volume, start / BLOCK)..(volume, end.div_ceil(BLOCK))).next().is_some()
     }
 
     /// What was written or discarded is not lost any more.
