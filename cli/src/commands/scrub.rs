@@ -129,9 +129,9 @@ fn progress_of(info: &ScrubInfo) -> Progress {
 fn found(info: &ScrubInfo) -> String {
     match (info.differences, info.read_errors) {
         (0, 0) => "nothing found".into(),
-        (d, 0) => format!("{} not alike", blocks(d)),
-        (0, e) => format!("{} unreadable", blocks(e)),
-        (d, e) => format!("{} not alike, {} unreadable", blocks(d), blocks(e)),
+        (d, 0) => format!("{} not alike", size::blocks(d)),
+        (0, e) => format!("{} unreadable", size::blocks(e)),
+        (d, e) => format!("{} not alike, {} unreadable", size::blocks(d), size::blocks(e)),
     }
 }
 
@@ -139,7 +139,7 @@ fn found(info: &ScrubInfo) -> String {
 fn repaired(info: &ScrubInfo) -> String {
     match info.repaired {
         0 => String::new(),
-        n => format!(", {} of copies written anew", blocks(n)),
+        n => format!(", {} of copies written anew", size::blocks(n)),
     }
 }
 
@@ -166,14 +166,10 @@ pub(crate) fn scan(info: &ScrubInfo) -> String {
         let _ = write!(
             text,
             "; {} of the pool's own records in doubt, checkpoints came between each time: scrub again",
-            blocks(info.undecided)
+            size::blocks(info.undecided)
         );
     }
     text
-}
-
-fn blocks(n: u64) -> String {
-    if n == 1 { "1 block".to_string() } else { format!("{n} blocks") }
 }
 
 fn report(info: &ScrubInfo) -> String {

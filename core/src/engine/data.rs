@@ -208,8 +208,8 @@ impl Engine {
             let worth = tried.count_ones() > 1 && half < len && self.requests[id].error.is_none();
             if !worth {
                 self.requests[id].error = Some(RequestError::Io);
-                // Which blocks it is, block by block and under the lock, for whoever asks what cannot be read. Of a large read
-                // from the only copy that is as many units as a scrub looks at, and left to that.
+                // Which blocks these are is found block by block and under the lock, for the list of what is lost. A large read
+                // of the only copy is many units: those are left to a scrub.
                 let (volume, start, end) = self.place_of_read(id, owner, buf);
                 if self.pool.is_online(io.device) && len <= UNIT && !self.is_known_lost(volume, start, end) {
                     self.want_mend(id, &io);

@@ -74,6 +74,12 @@ fn multiplier(unit: &str, text: &str) -> Result<u64, String> {
 
 const LETTERS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
 
+/// So many blocks, in words.
+#[must_use]
+pub fn blocks(n: u64) -> String {
+    if n == 1 { "1 block".into() } else { format!("{n} blocks") }
+}
+
 /// `7.28TiB`: three digits, 1024-based.
 pub fn long(bytes: u64) -> String {
     let (number, power) = scaled(bytes);

@@ -19,6 +19,7 @@ use braid_core::units::{DeviceId, Uuid};
 
 use crate::backend::{self, Disk, DiskSpec, Facts, OpenOptions};
 use crate::control::size;
+use crate::daemon::seen;
 
 /// Files looked at in one folder: a folder of photographs given by mistake should not take minutes.
 pub(super) const FOLDER_MAX: usize = 10_000;
@@ -278,11 +279,7 @@ impl Group {
         loop {
             match assembly.step() {
                 Step::Ready(opened) => {
-                    let unpaced = opened
-                        .pool()
-                        .devices()
-                        .filter_map(|d| self.unpaced(d.id, super::seen::parts(&d.path).0))
-                        .collect();
+                    let unpaced = opened.pool().devices().filter_map(|d| self.unpaced(d.id, &d.path)).collect();
                     return Ok(Examined { missing: opened.missing, gives_up: opened.gives_up, unpaced });
                 }
                 Step::Failed(why) => return Err(why),
@@ -300,7 +297,8 @@ impl Group {
     }
 
     /// A member that came to the pool with the timing of a model, and was found as a plain disk.
-    fn unpaced(&self, id: DeviceId, came_as: &str) -> Option<String> {
+    fn unpaced(&self, id: DeviceId, seen: &str) -> Option<String> {
+        let (came_as, _) = seen::parts(seen);
         let found = &self.members.get(&id)?.path;
         let has_model = |path: &Path| matches!(DiskSpec::of_member(path), DiskSpec::Model(..));
         let lost = has_model(Path::new(came_as)) && !has_model(found);

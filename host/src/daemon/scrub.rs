@@ -112,30 +112,25 @@ pub(super) fn info(report: &PoolReport, about: &About) -> ScrubInfo {
     }
 }
 
-fn blocks(n: u64) -> String {
-    if n == 1 { "1 block".into() } else { format!("{n} blocks") }
-}
-
-fn copies_of(n: u64) -> String {
-    format!("{} whose copies are", blocks(n))
-}
-
 /// What the last scrub found is a problem until the next one finds less.
 pub(super) fn problem(report: &PoolReport) -> Option<Problem> {
     let scrub = &report.scrub.scrub;
     let (differences, errors) = (scrub.differences, scrub.read_errors);
     let message = match (differences, errors) {
         (0, 0) => return None,
-        (d, 0) => format!("the last scrub found {} not alike or wrong", copies_of(d)),
-        (0, e) => format!("the last scrub found {} that cannot be read", blocks(e)),
+        (d, 0) => format!("the last scrub found {} whose copies are not alike or wrong", size::blocks(d)),
+        (0, e) => format!("the last scrub found {} that cannot be read", size::blocks(e)),
         (d, e) => {
-            format!("the last scrub found {} not alike or wrong, and {} that cannot be read", copies_of(d), blocks(e))
+            format!(
+                "the last scrub found {} whose copies are not alike or wrong, and {} that cannot be read",
+                size::blocks(d),
+                size::blocks(e)
+            )
         }
     };
     let repaired = match scrub.repaired {
         0 => String::new(),
-        1 => "1 block of a copy was written anew from what is right. ".into(),
-        n => format!("{n} blocks of copies were written anew from what is right. "),
+        n => format!("Written anew from what is right: {} of copies. ", size::blocks(n)),
     };
     let action = format!(
         "{repaired}Where neither a checksum nor most copies say which is right none is changed: writing the block anew makes \

@@ -300,7 +300,7 @@ fn who_lacks_all_that_have_the_records_is_told_which_members_have_them() {
     take(&mut world, a);
     take(&mut world, b);
     let why = world.open().unwrap_err();
-    assert!(why.contains(&format!("devices {a} and {b}, and none of them is here: connect one of them")), "{why}");
+    assert!(why.contains(&format!("device {a} and device {b}, and not on what is here: connect one of them")), "{why}");
     world.disks = whole;
     take(&mut world, b);
     world.open().unwrap();

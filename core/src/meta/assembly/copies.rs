@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::OnceCell;
@@ -107,27 +107,13 @@ impl Assembly {
         absent.sort_unstable();
         absent.dedup();
         let none_is_here = !chunk.columns.iter().any(|c| is_here(&c.device));
-        let (others, last) = match &absent[..] {
-            [others @ .., last] => {
-                (others.iter().map(|device| device.to_string()).collect::<Vec<_>>(), last.to_string())
-            }
-            [] => Default::default(),
-        };
-        match (absent.len(), none_is_here) {
-            (1, true) => format!("its records are on device {last} alone, and it is not here: connect it"),
-            (_, true) => format!(
-                "its records are on devices {} and {last}, and none of them is here: connect one of them",
-                others.join(", ")
-            ),
-            (0, false) => format!("page {page:x} of its records is damaged on every copy that is here"),
-            (1, false) => format!(
-                "page {page:x} of its records is damaged on every copy that is here; device {last}, which is not, has another: \
-                 connect it"
-            ),
-            (_, false) => format!(
-                "page {page:x} of its records is damaged on every copy that is here; devices {} and {last}, which are not, \
-                 have others: connect one of them",
-                others.join(", ")
+        let names: Vec<String> = absent.iter().map(|device| format!("device {device}")).collect();
+        let names = names.join(" and ");
+        match (none_is_here, absent.is_empty()) {
+            (true, _) => format!("its records are on {names}, and not on what is here: connect one of them"),
+            (false, true) => format!("page {page:x} of its records is damaged on every copy that is here"),
+            (false, false) => format!(
+                "page {page:x} of its records is damaged on every copy that is here; other copies are on {names}: connect one of them"
             ),
         }
     }
