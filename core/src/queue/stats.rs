@@ -160,6 +160,13 @@ pub struct QueueStats {
 /// What a class has that no I/O was of.
 static NONE: ClassStats = ClassStats::NONE;
 
+/// Apart, and so not in the way of every other I/O.
+#[cold]
+#[inline(never)]
+fn first_of_a_class() -> Box<ClassStats> {
+    Box::default()
+}
+
 impl QueueStats {
     /// What a class has and had.
     #[must_use]
@@ -173,7 +180,7 @@ impl QueueStats {
     }
 
     fn class_mut(&mut self, class: Class) -> &mut ClassStats {
-        self.classes[class.index()].get_or_insert_default()
+        self.classes[class.index()].get_or_insert_with(first_of_a_class)
     }
 
     /// An I/O joined the queue.
