@@ -194,6 +194,10 @@ impl Pool {
             class: v.class,
             checksum: v.checksum,
         }));
+        for v in self.volumes() {
+            let lost = v.map.lost_in(0, u64::MAX);
+            records.extend(lost.map(|(unit, blocks)| Record::Lost { volume: v.id, unit, blocks }));
+        }
         let set = self.properties.list().into_iter().filter(|(_, _, is_default)| !is_default);
         records.extend(set.map(|(name, value, _)| Record::Property { name: name.into(), value }));
         if self.scrub.state != State::None {
@@ -226,6 +230,13 @@ impl Pool {
                     };
                     volume.map.set(unit + u64::from(i), entry);
                 }
+            }
+            Record::Lost { volume, unit, blocks } => {
+                let Some(volume) = self.volume_mut(volume) else {
+                    return Err(Contradiction(format!("lost blocks of volume {volume}, which does not exist")));
+                };
+                volume.check_inside(unit.saturating_add(1))?;
+                volume.lose(unit, blocks);
             }
             Record::ChunkAdd(chunk) => {
                 for (i, column) in chunk.columns.iter().enumerate() {
@@ -415,6 +426,16 @@ impl Pool {
 }
 
 impl Volume {
+    /// These blocks of a unit are the lost ones: not written any more. A unit without any other one has no place.
+    pub(crate) fn lose(&mut self, unit: u64, blocks: u16) {
+        let old = self.map.get(unit);
+        let left = old.written() & !blocks;
+        if left != old.written() {
+            self.map.set(unit, if left == 0 { Entry::NONE } else { old.with_written(left) });
+        }
+        self.map.set_lost(unit, blocks);
+    }
+
     /// Units below `end` are within the volume. (What lies beyond would size the directories of its map.)
     pub(crate) fn check_inside(&self, end: u64) -> Result<(), Contradiction> {
         match end <= self.size.div_ceil(UNIT) {

@@ -8,9 +8,11 @@
 //!
 //! An entry with a place but no written block is a *reservation*: a first write is on its way there. A block is a
 //! hole until its bit is set, and the bit is set only after the data arrived; so a reader never sees what an earlier
-//! owner of the space left behind.
+//! owner of the space left behind. A block that no copy had any more when its member left is known as *lost*: not written,
+//! and not a hole either, until it is written or discarded.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -189,13 +191,18 @@ pub enum Extent {
         /// Bytes.
         len: u64,
     },
+    /// No copy has it any more: cannot be read.
+    Lost {
+        /// Bytes.
+        len: u64,
+    },
 }
 
 impl Extent {
     /// Bytes.
     pub fn len(self) -> u64 {
         match self {
-            Extent::Hole { len } | Extent::Mapped { len, .. } => len,
+            Extent::Hole { len } | Extent::Mapped { len, .. } | Extent::Lost { len } => len,
         }
     }
 
@@ -214,6 +221,8 @@ pub struct Map {
     pub(crate) dirty: Vec<u64>,
     /// Leaves with at least one entry.
     leaves: u64,
+    /// Blocks by unit that are lost; none of them is written.
+    lost: BTreeMap<u64, u16>,
 }
 
 impl Map {
@@ -247,8 +256,9 @@ impl Map {
         slot.and_then(|s| s.leaf.as_ref()).map_or(Entry::NONE, |leaf| leaf.get(unit as usize % LEAF))
     }
 
-    /// Changes an entry and remembers to write its leaf.
+    /// Changes an entry and remembers to write its leaf. What is written is not lost any more.
     pub fn set(&mut self, unit: u64, entry: Entry) {
+        self.set_lost(unit, self.lost(unit) & !entry.written());
         let leaf = unit / LEAF as u64;
         let slot = self.slot_mut(leaf);
         let newly_dirty = !core::mem::replace(&mut slot.dirty, true);
@@ -273,6 +283,32 @@ impl Map {
         self.leaves = self.leaves + u64::from(is_there) - u64::from(was_there);
         if newly_dirty {
             self.dirty.push(leaf);
+        }
+    }
+
+    /// Blocks of a unit that are lost.
+    pub fn lost(&self, unit: u64) -> u16 {
+        if self.lost.is_empty() { 0 } else { self.lost.get(&unit).copied().unwrap_or(0) }
+    }
+
+    /// Units with lost blocks from this one on and before `end`, and which these are.
+    pub fn lost_in(&self, unit: u64, end: u64) -> impl Iterator<Item = (u64, u16)> + '_ {
+        self.lost.range(unit..end.max(unit)).map(|(&unit, &blocks)| (unit, blocks))
+    }
+
+    /// How many units have lost blocks.
+    pub fn lost_units(&self) -> usize {
+        self.lost.len()
+    }
+
+    /// Makes these, and no others, the lost blocks of a unit. None of them may be written.
+    pub(crate) fn set_lost(&mut self, unit: u64, blocks: u16) {
+        if blocks == 0 {
+            if !self.lost.is_empty() {
+                self.lost.remove(&unit);
+            }
+        } else {
+            self.lost.insert(unit, blocks);
         }
     }
 
@@ -315,6 +351,33 @@ impl Map {
 
     /// The first run of alike blocks in `[offset, offset + len)`; both are multiples of `BLOCK`, `len` is not 0.
     pub fn first(&self, offset: u64, len: u64) -> Extent {
+        match self.first_place(offset, len) {
+            Extent::Hole { len } if !self.lost.is_empty() => self.first_lost(offset, len),
+            extent => extent,
+        }
+    }
+
+    /// What there is of a run that is not written: a hole up to where something is lost, or what is lost.
+    fn first_lost(&self, offset: u64, len: u64) -> Extent {
+        let (first, end) = (offset / BLOCK, (offset + len) / BLOCK);
+        let blocks = |(unit, blocks): (u64, u16)| {
+            let bits = (0..BLOCKS_PER_UNIT).filter(move |bit| blocks >> bit & 1 == 1);
+            bits.map(move |bit| unit * BLOCKS_PER_UNIT + bit)
+        };
+        let lost = self.lost_in(offset / UNIT, (offset + len).div_ceil(UNIT)).flat_map(blocks);
+        let mut lost = lost.filter(|block| (first..end).contains(block));
+        match lost.next() {
+            None => Extent::Hole { len },
+            Some(block) if block == first => {
+                let more = (first + 1..end).zip(lost).take_while(|(next, block)| next == block).count() as u64;
+                Extent::Lost { len: (1 + more) * BLOCK }
+            }
+            Some(block) => Extent::Hole { len: (block - first) * BLOCK },
+        }
+    }
+
+    /// The same of what is written and what is not.
+    fn first_place(&self, offset: u64, len: u64) -> Extent {
         let (mut unit, mut block) = (offset / UNIT, (offset % UNIT / BLOCK) as u32);
         let head = self.get(unit);
         let blocks_wanted = len / BLOCK;
@@ -501,27 +564,47 @@ mod tests {
         #[test]
         fn extents_are_what_the_blocks_say(
             units in prop::collection::vec((0u64..600, 1u32..3, 0u32..40, any::<u16>()), 0..60),
+            lost in prop::collection::vec((0u64..600, any::<u16>()), 0..20),
             from in 0u64..9600, blocks in 1u64..3000,
         ) {
             let mut map = Map::default();
             let mut twin = std::collections::BTreeMap::new();
+            let mut lost_twin = std::collections::BTreeSet::new();
+            for (unit, blocks) in lost {
+                map.set_lost(unit, blocks);
+                for b in 0..16u64 {
+                    match blocks >> b & 1 {
+                        1 => lost_twin.insert(unit * 16 + b),
+                        _ => lost_twin.remove(&(unit * 16 + b)),
+                    };
+                }
+            }
+            // What is written afterwards is not lost any more, even if it is discarded then.
+            let mut rewritten = std::collections::BTreeSet::new();
             for (unit, chunk, place, written) in units {
                 map.set(unit, Entry::new(ChunkId(chunk), place, written));
                 for b in 0..16u64 {
+                    if written >> b & 1 == 1 {
+                        rewritten.insert(unit * 16 + b);
+                    }
                     match written >> b & 1 {
                         1 => twin.insert(unit * 16 + b, (chunk, u64::from(place) * UNIT + b * BLOCK)),
                         _ => twin.remove(&(unit * 16 + b)),
                     };
                 }
             }
+            lost_twin.retain(|block| !rewritten.contains(block));
             let extent = map.first(from * BLOCK, blocks * BLOCK);
             let run = match twin.get(&from) {
-                None => (from..from + blocks).take_while(|b| !twin.contains_key(b)).count() as u64,
+                None => (from..from + blocks)
+                    .take_while(|b| !twin.contains_key(b) && lost_twin.contains(b) == lost_twin.contains(&from))
+                    .count() as u64,
                 Some(&(chunk, at)) => (0..blocks)
                     .take_while(|i| twin.get(&(from + i)) == Some(&(chunk, at + i * BLOCK)))
                     .count() as u64,
             };
             let expected = match twin.get(&from) {
+                None if lost_twin.contains(&from) => Extent::Lost { len: run * BLOCK },
                 None => Extent::Hole { len: run * BLOCK },
                 Some(&(chunk, offset)) => Extent::Mapped { chunk: ChunkId(chunk), offset, len: run * BLOCK },
             };

@@ -52,7 +52,7 @@ fn places(pool: &braid_core::pool::Pool, volume: VolumeId) -> Vec<u64> {
     let Some(v) = pool.volume(volume) else { return Vec::new() };
     let place = |at: u64| match v.map.first(at, BLOCK) {
         Extent::Mapped { chunk, offset, .. } => pool.chunk(chunk)?.columns.first().map(|c| c.offset + offset),
-        Extent::Hole { .. } => None,
+        Extent::Hole { .. } | Extent::Lost { .. } => None,
     };
     (0..VOLUME).step_by(BLOCK as usize).filter_map(place).collect()
 }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::intent::written_parts;
 use super::rows::Writer;
-use super::{Active, Engine, Phase, Waiter};
+use super::{Active, Engine, Phase, Slip, Waiter};
 use crate::chunk::{Chunk, Column};
 use crate::control::VolumeClass;
 use crate::meta::journal::Lsn;
@@ -83,6 +83,13 @@ impl Engine {
             let buf = range(request.buf, at - start, len);
             match extent {
                 Extent::Hole { .. } => self.outputs.push_back(Output::Copy(Copy::Zero(buf))),
+                Extent::Lost { .. } if self.slips(Slip::LostIsHole) => {
+                    self.outputs.push_back(Output::Copy(Copy::Zero(buf)))
+                }
+                Extent::Lost { .. } => {
+                    hole = false;
+                    self.requests[id].error = Some(RequestError::Io);
+                }
                 Extent::Mapped { chunk, offset, .. } => {
                     hole = false;
                     self.read_extent(id, Owner::Read(id), chunk, offset, buf, at);
@@ -281,6 +288,7 @@ impl Engine {
                 }
             }
             Extent::Hole { .. } => {}
+            Extent::Lost { .. } => self.requests[id].error = Some(RequestError::Io),
         }
     }
 
@@ -626,7 +634,7 @@ impl Engine {
 
     /// Makes whole blocks holes; units without any block left go back to free space when that is safe.
     fn unmap(&mut self, id: u32, volume: VolumeId, start: u64, end: u64) -> Option<Lsn> {
-        let mut last = None;
+        let mut last = self.discard_lost(volume, start, end);
         let mut retired = Vec::new();
         let mut kept = Vec::new();
         let mut run: Option<(u64, u16, Entry)> = None;

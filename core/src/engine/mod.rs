@@ -151,6 +151,8 @@ enum Waiter {
     Ring,
     /// Units that were copied to other places.
     Copies,
+    /// A work at a row that gave up lanes of it.
+    Lost(u32),
     /// A column that was copied to another member: the number of its flush.
     Column(u64),
     /// A device that joins: checkpoints to come.
@@ -770,6 +772,7 @@ impl Engine {
             Waiter::Checkpoint => {}
             Waiter::Ring => self.ring_flushed(fine),
             Waiter::Copies => self.copies_flushed(fine),
+            Waiter::Lost(id) => self.lanes_given_up(id, fine),
             Waiter::Column(number) => self.column_flushed(number, fine),
             Waiter::Mend(id) => self.end_mend(id),
             Waiter::Request(id) => {

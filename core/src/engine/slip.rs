@@ -83,6 +83,12 @@ pub enum Slip {
     ParityNotMade,
     /// Q is made with a factor that is wrong.
     WrongFactor,
+    /// What is lost reads as zeros.
+    LostIsHole,
+    /// Zeros go over what is lost before a stable record says so.
+    LostNotSaid,
+    /// What nobody gives is given up though somebody was not asked.
+    LostUnasked,
 }
 
 impl Engine {

@@ -60,6 +60,8 @@ const INTENT_COST: u64 = 17;
 const STALE_COST: u64 = 19;
 /// The same of units that it did not miss.
 const KEPT_COST: u64 = 23;
+/// The same of a unit with lost blocks.
+const LOST_COST: u64 = 15;
 /// Pages for chunks and volumes that come before the next count.
 const SLACK: u64 = 8;
 
@@ -93,6 +95,7 @@ fn fixed_bytes(pool: &Pool, marks: u64) -> u64 {
         + pool.device_ids_end() as u64 * 1200
         + pool.volumes().count() as u64 * 100
         + pool.stale.values().map(stale_cost).sum::<u64>()
+        + pool.volumes().map(|v| v.map.lost_units() as u64 * LOST_COST).sum::<u64>()
         + INTENT_COST * marks
         + 4096
 }

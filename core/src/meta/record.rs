@@ -47,6 +47,15 @@ pub enum Record {
         /// The entry of the first one.
         entry: Entry,
     },
+    /// These blocks of a unit of a volume, and no others, are lost: they are not written any more, and no holes.
+    Lost {
+        /// The volume.
+        volume: VolumeId,
+        /// Unit of the volume.
+        unit: u64,
+        /// One bit each; a later record of the map that says that one is written takes it back.
+        blocks: u16,
+    },
     /// A chunk came to be.
     ChunkAdd(Box<Chunk>),
     /// A chunk went.
@@ -161,6 +170,9 @@ impl Record {
         match self {
             Record::Map { volume, unit, count, entry } => {
                 w.u8(1).u32(volume.0).u64(*unit).u16(*count).u64(entry.bits());
+            }
+            Record::Lost { volume, unit, blocks } => {
+                w.u8(24).u32(volume.0).u64(*unit).u16(*blocks);
             }
             Record::ChunkAdd(chunk) => {
                 w.u8(2);
@@ -280,6 +292,7 @@ impl Record {
             20 => Record::DeviceRemove(device_id(r)?),
             21 => Record::Job(Box::new(decode_job(r)?)),
             22 => Record::Profiles(profiles(r)?),
+            24 => Record::Lost { volume: volume_id(r)?, unit: leaf_or_unit(r)?, blocks: r.u16()? },
             23 => Record::Column { chunk: chunk_id(r)?, column: r.u16()?, to: column(r)? },
             _ => return Err(Malformed),
         })

@@ -248,7 +248,8 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
             true => ("left", ""),
             false => ("on the devices that are here", "connect the others, or "),
         };
-        let message = format!("{blocks} blocks have no good copy {whose}: reads of them fail with EIO");
+        let what = if blocks == 1 { "1 block has".into() } else { format!("{blocks} blocks have") };
+        let message = format!("{what} no good copy {whose}: reads of them fail with EIO");
         let action = format!("see which with: braid status -v; {first}write them anew from a backup");
         add("integrity.lost", message, Some(&action));
     }

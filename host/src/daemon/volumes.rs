@@ -184,6 +184,7 @@ fn map_batch(engine: &Engine, volume: VolumeId, mut at: u64, want: usize) -> Vec
             MapExtent { offset_bytes: at, length_bytes: extent.len(), kind: "hole".into(), ..MapExtent::default() };
         extents.push(match extent {
             Extent::Hole { .. } => run,
+            Extent::Lost { .. } => MapExtent { kind: "lost".into(), ..run },
             Extent::Mapped { chunk, offset, len } => mapped(engine.pool().chunk(chunk), offset, len, run),
         });
         at += extent.len().max(BLOCK);

@@ -35,7 +35,20 @@ pub(super) struct Shifting {
     is_whole: bool,
     /// Something did not arrive over there.
     pub(super) has_failed: bool,
+    /// Units of it that the job counts as moved.
+    counted: u64,
+    /// Units, or rows, of which nobody has everything.
+    unreadable: u64,
     pub(super) settled: Settled,
+}
+
+/// What is known of a column that did not go.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Unfit {
+    /// How often it was tried.
+    pub(super) tries: u32,
+    /// Units, or rows, that could not be read at the last try.
+    pub(super) unreadable: u64,
 }
 
 impl Engine {
@@ -58,7 +71,12 @@ impl Engine {
             && c.kind != ChunkType::System
             && !c.closing
             && !c.is_empty()
-            && self.moving.unfit.get(&c.id).is_none_or(|&tries| tries < TRIES)
+            && self.moving.unfit.get(&c.id).is_none_or(|unfit| unfit.tries < TRIES)
+    }
+
+    /// If this column does not go now, its units go one by one.
+    pub(in crate::engine) fn is_last_try(&self, chunk: ChunkId) -> bool {
+        self.moving.unfit.get(&chunk).is_some_and(|unfit| unfit.tries + 1 >= TRIES)
     }
 
     /// A column did not go, and is to be tried another time.
@@ -76,10 +94,20 @@ impl Engine {
         chunk.shift = Some(shift);
         let (len, units) = (chunk.stripe, chunk.length / UNIT);
         self.hold_extent(shift, Used { len, chunk: id });
-        self.moving.shift = Some(Shifting { chunk: id, is_whole: false, has_failed: false, settled: Settled::No });
-        if self.has_rows(id) {
+        self.moving.shift = Some(Shifting {
+            chunk: id,
+            is_whole: false,
+            has_failed: false,
+            counted: 0,
+            unreadable: 0,
+            settled: Settled::No,
+        });
+        let has_rows = self.has_rows(id);
+        if has_rows {
             self.rewind_column();
-            return true;
+            if !self.is_last_try(id) {
+                return true;
+            }
         }
         let table = Table { chunk: id, owners: vec![Home::default(); units as usize] };
         self.moving.round = Some(Round { tables: VecDeque::from([table]), walk: Some(Walk::of_all()), at: 0 });
@@ -116,7 +144,9 @@ impl Engine {
     /// Goes on with a column of strips, which are copied in the order of rows, and ends with all of them.
     pub(super) fn go_on_with_shift(&mut self) -> Turn {
         let Some(Shifting { chunk, is_whole, has_failed, .. }) = self.moving.shift else { return Turn::Nothing };
-        if !is_whole && !has_failed && self.has_rows(chunk) {
+        // The try before the last one is to say how much cannot be read.
+        let goes_on = !has_failed || self.moving.unfit.get(&chunk).is_some_and(|unfit| unfit.tries + 2 == TRIES);
+        if !is_whole && goes_on && self.has_rows(chunk) {
             if let Some(turn) = self.copy_column(chunk) {
                 return turn;
             }
@@ -129,7 +159,15 @@ impl Engine {
     pub(in crate::engine) fn count_row_moved(&mut self, chunk: ChunkId, row: u32) {
         let units = self.pool.chunk(chunk).map_or(0, |c| c.units_in_row(row));
         self.column_copied();
-        self.count_moved(units.into());
+        self.count_shifted(units.into());
+    }
+
+    /// The same of units, as long as the column arrives.
+    pub(super) fn count_shifted(&mut self, units: u64) {
+        if let Some(shifting) = &mut self.moving.shift {
+            shifting.counted += units;
+        }
+        self.count_moved(units);
     }
 
     /// Every unit of the chunk was tried.
@@ -146,6 +184,14 @@ impl Engine {
         }
     }
 
+    /// The same of what nobody has any more.
+    pub(in crate::engine) fn shift_unreadable(&mut self, chunk: ChunkId) {
+        self.shift_failed(chunk);
+        if let Some(shifting) = self.moving.shift.as_mut().filter(|shifting| shifting.chunk == chunk) {
+            shifting.unreadable += 1;
+        }
+    }
+
     /// The job is canceled, and so is the column under way. The next job marks what it moves when it begins: it would not see a column
     /// that arrives after that, at a member perhaps that is to leave.
     pub(super) fn cancel_shift(&mut self) {
@@ -155,7 +201,9 @@ impl Engine {
 
     /// Nothing of it is under way any more: the column changes places, or all stays as it was.
     pub(super) fn end_shift(&mut self) -> Turn {
-        let Some(Shifting { chunk: id, is_whole, has_failed, .. }) = self.moving.shift else { return Turn::Nothing };
+        let Some(Shifting { chunk: id, is_whole, has_failed, counted, unreadable, .. }) = self.moving.shift else {
+            return Turn::Nothing;
+        };
         let goes = is_whole && !has_failed && !self.commit.is_dead();
         if goes
             && self.is_calm()
@@ -178,16 +226,20 @@ impl Engine {
             self.moving.round = Some(Round { tables: VecDeque::new(), walk: None, at: 0 });
             return Turn::Later;
         }
-        (self.moving.shift, self.moving.again) = (None, BTreeSet::new());
+        (self.moving.shift, self.moving.again, self.moving.owners) = (None, BTreeSet::new(), None);
         let chunk = self.pool.chunk_mut(id).expect("a chunk on its way does not go");
         let (shift, stripe) = (chunk.shift.take().expect("it is on its way"), chunk.stripe);
         let old = chunk.columns[shift.column];
         let is_good = self.pool.is_online(shift.to.device) && !self.pool.stale.contains_key(&shift.to.device);
         if !is_whole || has_failed || self.commit.is_dead() || !is_good {
             if is_whole || has_failed {
-                *self.moving.unfit.entry(id).or_default() += 1;
+                let unfit = self.moving.unfit.entry(id).or_default();
+                *unfit = Unfit { tries: unfit.tries + 1, unreadable };
             }
             self.retire_extent(shift.to);
+            if let Some(job) = self.job_mut() {
+                job.done = job.done.saturating_sub(counted * UNIT);
+            }
             return Turn::Moved;
         }
         let record = Record::Column { chunk: id, column: shift.column as u16, to: shift.to };

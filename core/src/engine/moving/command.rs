@@ -153,6 +153,7 @@ impl Engine {
         self.moving.meter.begin();
         self.moving.lost.clear();
         self.moving.unfit.clear();
+        self.moving.given_up.clear();
         self.moving.swaps_failed = 0;
         (self.moving.pass, self.moving.starved, self.moving.not_before) = (Pass::default(), None, None);
         self.mark_sources();

@@ -17,6 +17,7 @@ mod command;
 mod copies;
 mod homing;
 mod join;
+mod lose;
 mod part;
 mod settle;
 mod sources;
@@ -66,14 +67,18 @@ pub(super) struct Work {
     again: BTreeSet<(VolumeId, u64)>,
     /// How often a member may have lost what it got.
     losses: u64,
-    /// Chunks of which a column did not go as it is, and how often it was tried.
-    unfit: BTreeMap<ChunkId, u32>,
+    /// Chunks of which a column did not go as it is.
+    unfit: BTreeMap<ChunkId, column::Unfit>,
     /// Room for columns of the pool's own records, where a member is replaced.
     kept: Vec<(ChunkId, Column)>,
     /// How often they came back since the member that was to get them did not.
     swaps_failed: u32,
     /// Units that could not be read.
     lost: BTreeSet<(ChunkId, u32)>,
+    /// By chunk, units or rows of which blocks were given up as lost.
+    given_up: BTreeMap<ChunkId, u64>,
+    /// Who owns what is in the rows of which a column goes, where that may have to be given up.
+    owners: Option<Table>,
     meter: Meter,
     /// A unit found no place, when this was so.
     starved: Option<(Lsn, Lsn, usize)>,

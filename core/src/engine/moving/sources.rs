@@ -134,6 +134,9 @@ impl Engine {
             && let Some(round) = &mut moving.round
         {
             round.walk = None;
+            if self.shifting().is_some_and(|chunk| self.has_rows(chunk)) {
+                self.moving.owners = self.moving.round.take().and_then(|mut round| round.tables.pop_front());
+            }
         }
     }
 }

@@ -83,7 +83,8 @@ impl Engine {
 
     /// Its sums cannot be had.
     pub(in crate::engine) fn move_not_compared(&mut self, id: u32) {
-        self.moving.moves[id].is_lost = true;
+        let m = &mut self.moving.moves[id];
+        (m.lost, m.is_unsure) = (m.mask, true);
     }
 
     /// The lock is ours and the data is at its new place: its sums follow, then the map.

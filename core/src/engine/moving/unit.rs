@@ -45,8 +45,10 @@ pub(super) struct Move {
     pub(super) is_locked: bool,
     /// Somebody changed it since it was read.
     pub(super) is_stale: bool,
-    /// Some block could not be read from any copy.
-    pub(super) is_lost: bool,
+    /// Blocks that could not be read from any copy.
+    pub(super) lost: u16,
+    /// Of some of them somebody was not asked who may have it.
+    pub(super) is_unsure: bool,
     pub(super) missed: Vec<(DeviceId, IoError)>,
     /// Of a unit of pages: those that are held in memory, by block.
     pub(super) pages: Vec<(u64, u32)>,
@@ -129,7 +131,8 @@ impl Engine {
             step: Step::Read,
             is_locked: false,
             is_stale: false,
-            is_lost: false,
+            lost: 0,
+            is_unsure: false,
             missed: Vec::new(),
             pages: Vec::new(),
             roster: 0,
@@ -161,7 +164,7 @@ impl Engine {
         let part = slice(c.profile, c.columns.len(), u64::from(unit) * UNIT, UNIT);
         let m = &mut self.moving.moves[id];
         (m.mask, m.epoch, m.buf, m.step) = (mask, Some(epoch), buf, Step::Read);
-        (m.is_stale, m.is_lost) = (false, false);
+        (m.is_stale, m.lost, m.is_unsure) = (false, 0, false);
         // Held up until all are asked for.
         m.pending = 1;
         let Some(buf) = buf else {
@@ -194,8 +197,7 @@ impl Engine {
                 return;
             }
             if len == BLOCK || set.tried == 0 {
-                self.moving.moves[id].is_lost = true;
-                return;
+                return self.note_unreadable_move(id, &set, buf);
             }
             for at in (0..len).step_by(BLOCK as usize) {
                 let set = CopySet { tried: 0, offset: set.offset + at, ..set };
@@ -226,7 +228,10 @@ impl Engine {
         match (io.op, result) {
             (DeviceOp::Read, Ok(())) if self.is_summed(self.moving.moves[id].volume) => return self.verify(io),
             (_, Ok(())) => {}
-            (DeviceOp::Read, Err(_)) => self.read_run(id, io.set, io.buf),
+            (DeviceOp::Read, Err(error)) => {
+                self.moving.moves[id].is_unsure |= error != IoError::Media;
+                self.read_run(id, io.set, io.buf);
+            }
             (_, Err(error)) => self.moving.moves[id].missed.push((io.device, error)),
         }
         self.count_move_down(id);
@@ -245,15 +250,28 @@ impl Engine {
             return;
         }
         match m.step {
-            Step::Read if m.to == Target::Column && !m.is_locked => {
-                // What cannot be read may just be written over.
-                m.is_stale |= m.is_lost;
-                self.lock_move(id);
-            }
-            Step::Read if m.is_lost => self.lose_move(id),
-            Step::Read => self.write_move(id),
+            Step::Read => self.move_read(id),
             Step::Write => self.move_written(id),
             Step::Settle | Step::Lock | Step::Log => unreachable!("nothing is under way in {:?}", m.step),
+        }
+    }
+
+    /// All that can be had is in memory.
+    fn move_read(&mut self, id: u32) {
+        let Move { to, is_locked, lost, .. } = self.moving.moves[id];
+        if !is_locked && (to == Target::Column || lost != 0 && self.heir().is_some()) {
+            // What cannot be read may just be written over.
+            self.moving.moves[id].is_stale |= lost != 0;
+            return self.lock_move(id);
+        }
+        if lost != 0 && !self.give_up_unreadable(id) {
+            return self.lose_move(id);
+        }
+        match to {
+            _ if lost == 0 || self.moving.moves[id].mask != 0 => self.write_move(id),
+            // Nothing is left of it.
+            Target::Column => self.end_copy(id, true),
+            Target::Unit(..) => self.drop_move(id),
         }
     }
 
@@ -350,7 +368,7 @@ impl Engine {
             true => {
                 self.note_unflushed(volume, at * UNIT, (at + 1) * UNIT);
                 self.column_copied();
-                self.count_moved(1);
+                self.count_shifted(1);
             }
             false => self.shift_failed(self.moving.moves[id].from.0),
         }
@@ -445,6 +463,7 @@ impl Engine {
         let Move { volume, at, from, to, is_stale, is_locked, .. } = self.moving.moves[id];
         if to == Target::Column {
             // Whoever moves it by itself tells.
+            self.shift_unreadable(from.0);
             return self.end_copy(id, false);
         }
         if is_stale && !is_locked {

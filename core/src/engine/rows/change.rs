@@ -37,6 +37,12 @@ impl Engine {
     pub(super) fn begin_change(&mut self, row: RowId, parts: Vec<Part>) {
         let parts = self.cut(row, parts);
         let id = self.start_work(row, What::Change(parts));
+        self.note_change(id);
+    }
+
+    /// Members that are not to have what is written are noted first.
+    pub(super) fn note_change(&mut self, id: u32) {
+        let row = self.rows.works[id].row;
         let is_new = self.is_new(row);
         let work = &self.rows.works[id];
         let written = self.written(id);
@@ -154,6 +160,7 @@ impl Engine {
         match writer {
             Writer::Request(id) => self.requests[id].pending += 1,
             Writer::Move(id) => self.hold_move(id),
+            Writer::Nobody => unreachable!("it is cut before"),
         }
     }
 
@@ -280,7 +287,7 @@ impl Engine {
         let work = &self.rows.works[id];
         match work.what {
             What::Change(_) => {}
-            What::Copy => return self.end_work(id),
+            What::Copy => return self.copy_written(id),
             _ => return self.end_rebuild(id),
         }
         let outcome = |m: &super::work::Member| {
@@ -356,6 +363,7 @@ impl Engine {
                 self.count_down(id);
             }
             Writer::Move(id) => self.move_row_written(id, error),
+            Writer::Nobody => {}
         }
     }
 }

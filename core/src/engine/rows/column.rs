@@ -129,10 +129,15 @@ impl Engine {
     /// What the member has is read from it, and the rest is made.
     pub(super) fn plan_copy(&mut self, id: u32) -> bool {
         let Some(member) = self.member_on_its_way(id) else { return false };
-        let members = self.rows.works[id].members.len();
+        self.plan_copy_of(id, member) || self.give_up_lanes(id, member) && self.plan_copy_of(id, member)
+    }
+
+    fn plan_copy_of(&mut self, id: u32, member: usize) -> bool {
+        let work = &self.rows.works[id];
+        let (members, left_out) = (work.members.len(), work.lost_lanes());
         self.plan_made(id, |row, left| {
-            let (own, mut wanted) = (row.good[member], alloc::vec![0; members]);
-            wanted[member] = !own & left;
+            let (own, mut wanted) = (row.good[member] & !left_out, alloc::vec![0; members]);
+            wanted[member] = !own & left & !left_out;
             let mut plan = plan_read(row, &wanted).ok()?;
             if own != 0 {
                 plan.reads.push((member, own));
@@ -147,7 +152,8 @@ impl Engine {
         let work = &mut self.rows.works[id];
         (work.step, work.pending) = (Step::Write, 1);
         let m = &work.members[member];
-        for (lanes, strip) in [(ALL & !m.made, m.old), (m.made, m.new)] {
+        let wanted = ALL & !work.lost_lanes();
+        for (lanes, strip) in [(wanted & !m.made, m.old), (wanted & m.made, m.new)] {
             let Some(strip) = strip else { continue };
             for (first, count) in runs(lanes) {
                 self.write_beside(id, member, first, strip.range(first, count), false);
@@ -165,7 +171,7 @@ impl Engine {
         }
         match work.error {
             None => self.count_row_moved(chunk, row),
-            Some(_) => self.shift_failed(chunk),
+            Some(_) => self.shift_unreadable(chunk),
         }
     }
 }

@@ -30,6 +30,7 @@
 //! | `judge.rs` | what was made for a member, compared with its checksums before it is written |
 //! | `suspect.rs` | whose strip is wrong, where only the parities can tell |
 //! | `column.rs` | a column on its way to another member |
+//! | `lose.rs` | lanes of its rows that nothing can be made of any more |
 //! | `missed.rs` | what members miss of rows |
 //! | `ring.rs` | the stripe journal: groups on their way |
 //! | `room.rs` | where it is |
@@ -40,6 +41,7 @@ mod check;
 mod column;
 mod gather;
 mod judge;
+mod lose;
 mod missed;
 mod rebuild;
 mod replay;
@@ -134,6 +136,8 @@ pub(super) struct Part {
 pub(super) enum Writer {
     Request(u32),
     Move(u32),
+    /// Nobody: zeros, where nothing can be known any more.
+    Nobody,
 }
 
 #[derive(Clone)]

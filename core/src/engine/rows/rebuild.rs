@@ -219,7 +219,7 @@ impl Engine {
                 self.move_io_done(id, Io { buf, set, ..io }, Ok(()));
             }
             false => {
-                self.move_not_compared(id);
+                self.note_unreadable_move(id, &set, buf);
                 self.count_move_down(id);
             }
         }

@@ -53,6 +53,8 @@ pub(super) struct Work {
     /// The group of the journal that it is in.
     pub(super) group: Option<u64>,
     pub(super) error: Option<IoError>,
+    /// By data member, lanes that were given up.
+    pub(super) lost: Vec<Lanes>,
 }
 
 #[derive(Clone)]
@@ -75,6 +77,8 @@ pub(super) enum Step {
     /// A data member is tried for what is wrong; what it should be is verified.
     Try,
     Believe,
+    /// Lanes that were given up lose their sums.
+    Forget,
     /// Waits for its group of the journal.
     Journal,
     Write,
@@ -134,7 +138,7 @@ impl Strip {
 
 impl Member {
     /// Lanes that can be counted on.
-    fn good(&self, trust: Trust) -> Lanes {
+    pub(super) fn good(&self, trust: Trust) -> Lanes {
         let doubtful = match trust {
             Trust::Sums => self.doubtful,
             Trust::OwnSums => self.wrong(),
@@ -191,18 +195,7 @@ pub(super) fn part_of(buf: BufRange, first: u64, count: u64) -> BufRange {
 impl Engine {
     /// A work of which nothing is known but its row.
     pub(super) fn start_work(&mut self, row: RowId, what: What) -> u32 {
-        let (chunk, at) = row;
-        let c = self.pool.chunk(chunk).expect("rows are of chunks that exist");
-        let (n, data) = (c.columns.len(), data_stripes(c.profile, c.columns.len()));
-        let member = |member: usize| {
-            let column = c.columns[column_of(c.profile, n, at.into(), member)];
-            let column = Column { offset: column.offset + u64::from(at) * STRIP, ..column };
-            let is_good = self.pool.is_online(column.device) && !self.is_row_stale(column.device, row);
-            let (asked, bad, doubtful, made) = (0, 0, 0, 0);
-            let (has_own_sums, old, new, failed) = (false, None, None, None);
-            Member { column, is_good, has_own_sums, asked, bad, doubtful, old, new, made, failed }
-        };
-        let members = (0..data + c.profile.facts().parity).map(member).collect();
+        let (members, data) = self.members_of(row);
         let (roster, epoch) = (self.roster, self.space.enter());
         self.rows.works.insert(Work {
             row,
@@ -222,7 +215,44 @@ impl Engine {
             judgement: Judgement::default(),
             group: None,
             error: None,
+            lost: Vec::new(),
         })
+    }
+
+    /// Members of a row of which nothing was asked, and how many of them have data.
+    fn members_of(&self, row: RowId) -> (Vec<Member>, usize) {
+        let (chunk, at) = row;
+        let c = self.pool.chunk(chunk).expect("rows are of chunks that exist");
+        let (n, data) = (c.columns.len(), data_stripes(c.profile, c.columns.len()));
+        let member = |member: usize| {
+            let column = c.columns[column_of(c.profile, n, at.into(), member)];
+            let column = Column { offset: column.offset + u64::from(at) * STRIP, ..column };
+            let is_good = self.pool.is_online(column.device) && !self.is_row_stale(column.device, row);
+            let (asked, bad, doubtful, made) = (0, 0, 0, 0);
+            let (has_own_sums, old, new, failed) = (false, None, None, None);
+            Member { column, is_good, has_own_sums, asked, bad, doubtful, old, new, made, failed }
+        };
+        ((0..data + c.profile.facts().parity).map(member).collect(), data)
+    }
+
+    /// The same turn of a row goes on with something else.
+    pub(super) fn turn_work_into(&mut self, id: u32, what: What) {
+        self.drop_strips(id);
+        let (members, _) = self.members_of(self.rows.works[id].row);
+        let work = &mut self.rows.works[id];
+        (work.what, work.members, work.step, work.trust) = (what, members, Step::Read, Trust::Sums);
+        (work.plan, work.judgement, work.lost) = (Plan::default(), Judgement::default(), Vec::new());
+        (work.hunt, work.zeros, work.memory, work.roster) = (None, None, 0, self.roster);
+    }
+
+    /// Memory for strips goes back.
+    fn drop_strips(&mut self, id: u32) {
+        let work = &self.rows.works[id];
+        let strips = work.members.iter().flat_map(|m| [m.old, m.new]).flatten().map(|strip| strip.buf);
+        let hunt = work.hunt.iter().flat_map(|hunt| [Some(hunt.q), hunt.spare]).flatten().map(|strip| strip.buf);
+        let drops = strips.chain(hunt).chain(work.zeros).map(|buf| Output::Copy(Copy::Drop(buf)));
+        self.outputs.extend(drops);
+        self.rows.memory -= work.memory;
     }
 
     /// Asks the planner, with what can be counted on by now; false when too much is lost.
@@ -382,6 +412,7 @@ impl Engine {
             Step::Believe if work.hunt.is_some() => self.member_believed(id),
             Step::Believe => self.strips_judged(id),
             Step::Write => self.work_written(id),
+            Step::Forget => self.zero_lost_lanes(id),
             step @ (Step::Note | Step::Journal) => unreachable!("nothing is under way in {step:?}"),
         }
     }
@@ -529,20 +560,18 @@ impl Engine {
 
     /// Memory goes back, the row is free, and whoever waits hears.
     pub(super) fn end_work(&mut self, id: u32) {
+        self.drop_strips(id);
         let work = self.rows.works.remove(id);
-        self.rows.memory -= work.memory;
         self.space.leave(work.epoch);
-        let strips = work.members.iter().flat_map(|m| [m.old, m.new]).flatten().map(|strip| strip.buf);
-        let hunt = work.hunt.iter().flat_map(|hunt| [Some(hunt.q), hunt.spare]).flatten().map(|strip| strip.buf);
-        for buf in strips.chain(hunt).chain(work.zeros) {
-            self.outputs.push_back(Output::Copy(Copy::Drop(buf)));
-        }
         self.leave_row(work.row);
         match &work.what {
             What::Change(parts) => {
                 for part in parts {
                     self.note_sums_lag(part.writer, work.row.0, work.place(part.member.into()));
                     self.row_written(part.writer, work.error);
+                }
+                if parts.iter().any(|part| part.writer == super::Writer::Nobody) {
+                    self.row_copied(&work);
                 }
             }
             What::Reconstruction(ask) => self.reconstructed(*ask, work.error.is_none()),

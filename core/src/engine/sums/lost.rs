@@ -1,6 +1,7 @@
 //! Blocks that no copy holds any more, as far as somebody noticed since the pool was opened. They are lost until they are
 //! written again, or until a member is back that was not asked.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::Engine;
@@ -18,6 +19,11 @@ pub(in crate::engine) enum Asked {
     All,
     /// Those that are here: another one may have it.
     Here,
+}
+
+/// Blocks of a volume.
+fn blocks_of(unit: u64, blocks: u16) -> impl Iterator<Item = u64> {
+    runs(blocks).flat_map(move |(first, count)| (first..first + count).map(move |block| unit * BLOCKS_PER_UNIT + block))
 }
 
 impl Engine {
@@ -74,7 +80,12 @@ impl Engine {
     /// What no copy holds, neighbours as one: volume, first byte, bytes.
     pub(in crate::engine) fn lost_blocks(&self) -> Vec<(VolumeId, u64, u64)> {
         let mut found: Vec<(VolumeId, u64, u64)> = Vec::new();
-        for &(volume, block) in self.sums.lost.keys() {
+        let kept = self.pool.volumes().flat_map(|v| {
+            let blocks = v.map.lost_in(0, u64::MAX);
+            blocks.flat_map(|(unit, lost)| blocks_of(unit, lost)).map(|block| (v.id, block))
+        });
+        let all: BTreeSet<_> = self.sums.lost.keys().copied().chain(kept).collect();
+        for (volume, block) in all {
             match found.last_mut() {
                 Some((last, at, len)) if *last == volume && *at + *len == block * BLOCK => *len += BLOCK,
                 _ => found.push((volume, block * BLOCK, BLOCK)),

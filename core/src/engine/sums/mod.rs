@@ -91,6 +91,8 @@ pub(super) enum Need {
     Moved(u32),
     /// A strip of a row was read.
     Row { work: u32, member: u8, first: u16 },
+    /// Lanes of a row are lost.
+    Forget { work: u32, member: u8, first: u16 },
     /// A page goes elsewhere itself, as one block of this unit.
     MovedPage { id: u32, block: u64 },
 }
@@ -244,6 +246,7 @@ impl Engine {
             Need::Loaded(piece) => self.scrub_asks(piece, 0),
             Need::Moved(id) => self.put_moved_sums(id, slot),
             Need::Row { work, member, first } => self.row_page_ready(work, member, first, slot),
+            Need::Forget { work, member, first } => self.forget_sums(work, member, first, slot),
             Need::MovedPage { id, block } => self.take_page_along(id, block, slot),
         }
     }
@@ -261,6 +264,8 @@ impl Engine {
             Need::Scrub(Part { piece, .. }) | Need::Loaded(piece) => self.scrub_asks(piece, 0),
             Need::Row { work, member, .. } => self.row_page_refused(work, member),
             Need::Moved(id) => self.fail_move(id),
+            // What they say is of a region that is marked.
+            Need::Forget { work, .. } => self.sums_not_forgotten(work),
             Need::MovedPage { id, .. } => {
                 self.move_not_compared(id);
                 self.count_move_down(id);

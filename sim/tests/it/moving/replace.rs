@@ -172,26 +172,6 @@ fn replaced_and_removed(profile: Profile, steps: u64, slip: Option<Slip>) -> Opt
     Some(())
 }
 
-/// A block without a readable copy has its unit left where it is and told; all others go.
-#[test]
-fn what_cannot_be_read_keeps_its_column() {
-    let (mut world, v) = pool(2, Profile::Single);
-    let (device, at) = world.places(v, 0)[0];
-    let by = join(&mut world, &shape(96));
-    world.faults.0.push(Fault { device: device.0, trouble: Trouble::Latent { since: 0, from: at, to: at + 4096 } });
-    world.control(replace(device.0, by)).unwrap();
-    world.run_until(|w| state(w) != Some(State::Running));
-    assert_eq!(state(&world), Some(State::Canceled));
-    let is_lost = |e: &&Event| matches!(e, Event::MoveLost { offset: 0, len: UNIT, .. });
-    assert_eq!(world.events.iter().filter(is_lost).count(), 1);
-    world.run_until_quiet();
-    world.run(v, WRITE, 0, 64 * 1024).unwrap();
-    world.control(replace(device.0, by)).unwrap();
-    world.run_until(|w| state(w) != Some(State::Running));
-    assert!(!members(&world).contains(&device.0));
-    all_answered_well(&mut world);
-}
-
 /// While columns go, and back again: what was on its way is not counted as there, and copies are alike in the end.
 #[test]
 fn who_goes_and_comes_back_while_columns_go_is_no_worse_for_it() {

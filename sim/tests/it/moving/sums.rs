@@ -202,20 +202,18 @@ fn pages_written_meanwhile_are_in_the_new_column_too() {
 /// What no copy holds any more is not copied as if it were right.
 #[test]
 fn what_is_lost_stays_where_it_is() {
-    for command in [|device, _| Command::RemoveDevice { device }, |device, by| Command::ReplaceDevice { device, by }] {
-        let (mut world, v) = pool(2, Profile::Single, "crc32c");
-        let (device, place) = world.places(v, 3 * BLOCK)[0];
-        let by = DeviceId(join(&mut world));
-        world.disks[device.index() - 1].corrupt(place, 1);
-        world.control(command(device, by)).unwrap();
-        world.run_until(|w| w.engine().pool().job.as_ref().is_some_and(|job| job.state != State::Running));
-        assert_eq!(world.engine().pool().job.as_ref().unwrap().lost, 1);
-        assert!(world.events.iter().any(|e| matches!(e, Event::MoveLost { offset: 0, .. })));
-        assert!(world.run(v, Op::Read, 3 * BLOCK, BLOCK).is_err());
-        world.run(v, WRITE, 3 * BLOCK, BLOCK).unwrap();
-        world.control(command(device, by)).unwrap();
-        finished(&mut world);
-        world.events.clear();
-        is_well_and_watched(&mut world, v);
-    }
+    let (mut world, v) = pool(2, Profile::Single, "crc32c");
+    let (device, place) = world.places(v, 3 * BLOCK)[0];
+    join(&mut world);
+    world.disks[device.index() - 1].corrupt(place, 1);
+    world.control(Command::RemoveDevice { device }).unwrap();
+    world.run_until(|w| w.engine().pool().job.as_ref().is_some_and(|job| job.state != State::Running));
+    assert_eq!(world.engine().pool().job.as_ref().unwrap().lost, 1);
+    assert!(world.events.iter().any(|e| matches!(e, Event::MoveLost { offset: 0, .. })));
+    assert!(world.run(v, Op::Read, 3 * BLOCK, BLOCK).is_err());
+    world.run(v, WRITE, 3 * BLOCK, BLOCK).unwrap();
+    world.control(Command::RemoveDevice { device }).unwrap();
+    finished(&mut world);
+    world.events.clear();
+    is_well_and_watched(&mut world, v);
 }
