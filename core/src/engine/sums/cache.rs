@@ -46,6 +46,9 @@ pub(super) struct Page {
     pub(super) epoch: Option<u64>,
     /// Members that did not take it, while it is written.
     pub(super) missed: Vec<(DeviceId, IoError)>,
+    /// Where its copies were read, and the sectors of each that are not whole.
+    from: Vec<Column>,
+    damaged: [u8; COPIES_MAX],
 }
 
 /// Where a page is kept.
@@ -67,8 +70,9 @@ pub(in crate::engine) const BESIDE: u8 = u8::MAX;
 pub(super) enum State {
     /// Copies are being read: which came back whole, which could not be read, and which are not there.
     Loading { here: u8, bad: u8, gone: u8 },
-    /// The copies in memory are being looked at; one of them is to be put right.
-    Checking { heal: bool },
+    /// The copies in memory are being looked at: which there are, whether one of them is to be put right, and the sectors that none
+    /// has whole. Once that is known, those are asked for by themselves that are not alike.
+    Checking { here: u8, heal: bool, lost: u8, is_told: bool },
     /// Its sums can be used.
     Ready,
 }
@@ -266,6 +270,8 @@ impl Engine {
             pending: 0,
             epoch: None,
             missed: Vec::new(),
+            from: Vec::new(),
+            damaged: [0; COPIES_MAX],
         });
         self.note_place(chunk, index, slot);
         self.outputs.push_back(Output::Page(PageWork::New(memory(slot, 0))));
@@ -277,6 +283,7 @@ impl Engine {
         self.sums.pages[slot].epoch = Some(epoch);
         // One more than there are, so that no answer ends it before all were asked.
         self.sums.pages[slot].pending = 1;
+        self.sums.pages[slot].from.clone_from(&columns);
         for (copy, column) in columns.into_iter().enumerate() {
             let unit = home(chunk, index) / UNIT;
             if !self.pool.is_online(column.device) || self.pool.is_unit_stale(column.device, SUMS_VOLUME, unit) {
@@ -355,22 +362,32 @@ impl Engine {
             waiters.into_iter().for_each(|need| self.refuse(need));
             return self.room_moved();
         }
-        self.sums.pages[slot].state = State::Checking { heal: bad != 0 };
+        self.sums.pages[slot].state = State::Checking { here, heal: bad != 0, lost: 0, is_told: false };
         let (page, name) = (memory(slot, 0), self.page_name(slot));
         if here & 1 == 0 {
             self.outputs.push_back(Output::Copy(Copy::Zero(whole(page))));
         }
-        let others: Vec<BufId> =
-            (1..COPIES_MAX as u32).filter(|copy| here >> copy & 1 == 1).map(|copy| memory(slot, copy)).collect();
-        self.sums.pages[slot].pending = others.len().max(1) as u32;
+        let others: Vec<u32> = (1..COPIES_MAX as u32).filter(|copy| here >> copy & 1 == 1).collect();
+        // By itself first, since it gets what is better in the others.
+        if here & 1 == 1 {
+            self.check_page_copy(slot, 0);
+        }
+        self.sums.pages[slot].pending += others.len().max(1) as u32;
         if others.is_empty() {
             self.outputs.push_back(Output::Page(PageWork::Check { tag: page_tag(slot), page, other: None, name }));
         }
-        for other in others {
-            let other = Some(other);
+        for copy in others {
+            let other = Some(memory(slot, copy));
             self.outputs.push_back(Output::Page(PageWork::Check { tag: page_tag(slot), page, other, name }));
         }
-        self.drop_copies(slot);
+    }
+
+    /// Is this copy, by itself, whole?
+    fn check_page_copy(&mut self, slot: u32, copy: u32) {
+        let name = self.page_name(slot);
+        self.sums.pages[slot].pending += 1;
+        let (tag, page) = (page_tag(slot) | u64::from(copy + 1) << COPY_BIT, memory(slot, copy));
+        self.outputs.push_back(Output::Page(PageWork::Check { tag, page, other: None, name }));
     }
 
     fn drop_copies(&mut self, slot: u32) {
@@ -380,17 +397,32 @@ impl Engine {
         }
     }
 
-    /// What the host makes of a page that was read.
-    pub(super) fn page_checked(&mut self, slot: u32, answer: u16) {
+    /// What the host makes of a page that was read: of all copies, or of one.
+    pub(super) fn page_checked(&mut self, tag: u64, answer: u16) {
+        let (slot, copy) = (tag as u32, (tag >> COPY_BIT & 7).checked_sub(1));
         let page = &mut self.sums.pages[slot];
-        let State::Checking { heal } = &mut page.state else { unreachable!("nobody asked about the page") };
-        *heal |= answer >> 8 != 0;
+        let State::Checking { heal, lost, .. } = &mut page.state else { unreachable!("nobody asked about the page") };
+        match copy {
+            None => {
+                *heal |= answer >> 8 != 0;
+                *lost = answer as u8;
+            }
+            Some(copy) => self.sums.pages[slot].damaged[copy as usize] = answer as u8,
+        }
+        let page = &mut self.sums.pages[slot];
         page.pending -= 1;
         if page.pending > 0 {
             return;
         }
-        let (heal, chunk, index) = (*heal, page.chunk, page.index);
-        let lost = answer & 0xff;
+        let State::Checking { here, heal, lost, is_told } = &mut page.state else { unreachable!("it was just seen") };
+        let others: Vec<u32> = (1..COPIES_MAX as u32).filter(|copy| *here >> copy & 1 == 1).collect();
+        // Which of them is damaged, and which only older? Whoever is alike is neither.
+        if *heal && !core::mem::replace(is_told, true) && !others.is_empty() {
+            return others.into_iter().for_each(|copy| self.check_page_copy(slot, copy));
+        }
+        let (heal, lost, chunk, index) = (*heal, *lost, page.chunk, page.index);
+        self.drop_copies(slot);
+        self.tell_damaged_page(slot, lost);
         for sector in (0..SECTORS).filter(|sector| lost >> sector & 1 == 1) {
             let (offset, len) = (sector * SECTOR as u32, SECTOR as u32);
             self.outputs.push_back(Output::Copy(Copy::Zero(BufRange { buf: memory(slot, 0), offset, len })));
@@ -403,6 +435,21 @@ impl Engine {
             self.dirty_page(slot);
         }
         self.page_ready(slot);
+    }
+
+    /// Copies of a page with sectors that are not what was written there are counted, and told where another copy has them. A
+    /// power cut leaves none: a sector is old or new.
+    fn tell_damaged_page(&mut self, slot: u32, lost: u8) {
+        let page = &mut self.sums.pages[slot];
+        let (damaged, from) = (core::mem::take(&mut page.damaged), core::mem::take(&mut page.from));
+        for (damaged, Column { device, offset }) in damaged.into_iter().zip(from).filter(|(damaged, _)| *damaged != 0) {
+            self.count_wrong(device, 1);
+            if let Some(first) = (0..SECTORS).find(|sector| (damaged & !lost) >> sector & 1 == 1) {
+                let len = u64::from((damaged & !lost).count_ones()) * SECTOR as u64;
+                let device_offset = offset + u64::from(first) * SECTOR as u64;
+                self.outputs.push_back(Output::Event(Event::BadRecord { device, device_offset, len }));
+            }
+        }
     }
 
     fn page_ready(&mut self, slot: u32) {
@@ -443,6 +490,9 @@ impl Engine {
         }
     }
 }
+
+/// Where a tag says which copy alone it is about, plus one.
+const COPY_BIT: u32 = 32;
 
 fn page_tag(slot: u32) -> u64 {
     PAGE_TAG | u64::from(slot)

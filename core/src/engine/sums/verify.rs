@@ -100,7 +100,7 @@ impl Engine {
     /// The host's answer to one question.
     pub(in crate::engine) fn verified(&mut self, tag: u64, bad: u16) {
         if tag & PAGE_TAG != 0 {
-            return self.page_checked(tag as u32, bad);
+            return self.page_checked(tag & !PAGE_TAG, bad);
         }
         if tag & SCRUB_TAG != 0 {
             return self.scrub_verified(tag & !SCRUB_TAG, bad);

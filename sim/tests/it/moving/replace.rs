@@ -3,9 +3,9 @@
 use std::panic;
 
 use braid_core::control::{Command, ErrorKind, VolumeClass};
-use braid_core::request::{Content, Event, Op};
+use braid_core::request::{Content, Op};
 use braid_core::scrub::State;
-use braid_core::units::{DeviceId, MIB, UNIT};
+use braid_core::units::{DeviceId, MIB};
 use braid_core::{ChunkType, DeviceState, Profile, Slip};
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::world::Shape;
