@@ -6,7 +6,7 @@ use braid_core::control::Done;
 use braid_core::device::{Device, Role};
 use braid_core::pool::trial::Outlook;
 use braid_core::report::PoolReport;
-use braid_core::units::DeviceId;
+use braid_core::units::{DeviceId, Uuid};
 use braid_core::{ChunkType, Profile};
 
 use super::events::Severity;
@@ -46,7 +46,7 @@ pub(super) fn standing_now(outlook: &Outlook, report: &PoolReport) -> Standing {
 impl Daemon {
     pub(super) fn add_devices(&self, request: &AddDevices) -> Result<Change, ApiError> {
         let pool = self.pools.get(&request.pool)?;
-        let claimed = self.claim_all(&request.devices, request.force)?;
+        let claimed = self.claim_all(&request.devices, request.force, None)?;
         let _change = lock(&pool.change);
         let mut notes: Vec<String> = claimed.iter().flat_map(|c| c.facts.note.clone()).collect();
         let mut new = new_devices(&request.devices, &claimed, &mut notes)?;
@@ -93,12 +93,17 @@ impl Daemon {
     }
 
     /// Opens the devices for nobody else.
-    fn claim_all(&self, devices: &[NewDevice], force: bool) -> Result<Vec<Claimed>, ApiError> {
+    fn claim_all(
+        &self,
+        devices: &[NewDevice],
+        force: bool,
+        instead: Option<(Uuid, DeviceId)>,
+    ) -> Result<Vec<Claimed>, ApiError> {
         let _opening = lock(&self.opening);
         let mut claimed = Vec::new();
         for device in devices {
             let spec = DiskSpec::parse(&device.path).map_err(|e| ApiError::usage("device.bad_path", e.to_string()))?;
-            claimed.push(self.claim(spec, &claimed, force)?);
+            claimed.push(self.claim(spec, &claimed, force, instead)?);
         }
         Ok(claimed)
     }
@@ -159,9 +164,16 @@ impl Daemon {
     /// The new one first, then the old one is emptied: at no moment is there less redundancy than before.
     pub(super) fn replace_device(&self, request: &ReplaceDevice) -> Result<Change, ApiError> {
         let pool = self.pools.get(&request.pool)?;
-        let claimed = self.claim_all(std::slice::from_ref(&request.new), request.force)?;
+        let old = DeviceId(request.device);
+        // Another disk in the same bay, or the same one whose superblocks are gone, has the name of the one that it replaces.
+        let is_out_of_use = pool.report()?.devices.iter().any(|d| d.id == old && !d.state.is_used());
+        if is_out_of_use {
+            pool.ask(move |pump| pump.let_go(old))?;
+        }
+        let instead = is_out_of_use.then_some((pool.uuid, old));
+        let claimed = self.claim_all(std::slice::from_ref(&request.new), request.force, instead)?;
         let _change = lock(&pool.change);
-        let (old, report) = (DeviceId(request.device), pool.report()?);
+        let report = pool.report()?;
         let Some(member) = report.devices.iter().find(|d| d.id == old) else {
             return Err(ApiError::no_device(&pool.name, request.device));
         };

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use braid_core::Profile;
 use braid_core::meta::format;
 use braid_core::meta::superblock::Superblock;
-use braid_core::units::DeviceId;
+use braid_core::units::{DeviceId, Uuid};
 
 use super::close::wipe;
 use super::plan::new_pool;
@@ -79,7 +79,7 @@ impl Daemon {
         let mut claimed = Vec::new();
         for device in &request.devices {
             let spec = DiskSpec::parse(&device.path).map_err(|e| ApiError::usage("device.bad_path", e.to_string()))?;
-            claimed.push(self.claim(spec, &claimed, request.force)?);
+            claimed.push(self.claim(spec, &claimed, request.force, None)?);
         }
         if let Some(files) = &request.files {
             self.make_files(files, request.dry_run, &mut made, &mut claimed)?;
@@ -138,12 +138,13 @@ impl Daemon {
         }
     }
 
-    /// Opens one device for nobody else and asks whether it may be written over.
+    /// Opens one device for nobody else and asks whether it may be written over. `instead` is a member out of use that it may be.
     pub(in crate::daemon) fn claim(
         &self,
         spec: DiskSpec,
         others: &[Claimed],
         force: bool,
+        instead: Option<(Uuid, DeviceId)>,
     ) -> Result<Claimed, ApiError> {
         let path = spec.to_string();
         let identity = spec.path().and_then(Identity::of);
@@ -152,7 +153,8 @@ impl Daemon {
                 let message = format!("{} and {path} are the same device", other.path);
                 return Err(ApiError::usage("device.twice", message));
             }
-            if let Some((pool, id)) = self.pools.owner(identity) {
+            if let Some((pool, id)) = self.pools.owner(identity).filter(|(pool, id)| instead != Some((pool.uuid, *id)))
+            {
                 let message = format!("{path} is device {id} of pool {}, which is open", pool.name);
                 return Err(ApiError::refused("device.in_pool", message)
                     .hint(format!("it can be used after: braid destroy {}", pool.name)));

@@ -12,6 +12,15 @@ use crate::daemon::discover::{self, Look};
 use crate::daemon::events::Severity;
 use crate::daemon::{Daemon, OpenPool, lock};
 
+/// What there is where a member may be.
+enum Returning {
+    Here(Disk),
+    /// What was there once cannot be told any more: the sentence says why.
+    Damaged(String),
+    /// Nothing, or something else.
+    Other,
+}
+
 impl Daemon {
     /// Finds the member again and has it caught up.
     pub(in crate::daemon) fn online_device(&self, request: &OnlineDevice) -> Result<Change, ApiError> {
@@ -60,13 +69,21 @@ impl Daemon {
         places.extend(request.path.as_ref().map(PathBuf::from));
         if places.is_empty() {
             places.extend(known.into_iter().chain([device.path.clone()]).map(PathBuf::from));
+        }
+        places.dedup();
+        let expected = places.len();
+        if request.path.is_none() {
             places.extend(discover::block_devices());
         }
-        let mut why = Vec::new();
-        for place in places {
+        let (mut why, mut damaged) = (Vec::new(), None);
+        for (i, place) in places.into_iter().enumerate() {
             match self.claim_returning(pool, device, &place) {
-                Ok(Some(disk)) => return Ok((disk, place.display().to_string())),
-                Ok(None) => {}
+                Ok(Returning::Here(disk)) => return Ok((disk, place.display().to_string())),
+                Ok(Returning::Damaged(problem)) if i < expected => {
+                    why.push(problem);
+                    damaged = Some(place);
+                }
+                Ok(Returning::Other | Returning::Damaged(_)) => {}
                 Err(reason) => why.push(reason),
             }
         }
@@ -78,30 +95,42 @@ impl Daemon {
             device.uuid,
             why.first().map_or(String::new(), |why| format!(": {why}"))
         );
-        Err(ApiError::failed("device.not_found", message)
-            .hint(format!("connect it, or say where it is: braid online {} {} PATH", pool.name, device.id)))
+        let hint = match damaged {
+            Some(place) => format!(
+                "nothing else says which member it is; to have all of it made anew there: braid replace -f {} {} {}",
+                pool.name,
+                device.id,
+                place.display()
+            ),
+            None => format!("connect it, or say where it is: braid online {} {} PATH", pool.name, device.id),
+        };
+        Err(ApiError::failed("device.not_found", message).hint(hint))
     }
 
-    /// Opens a place if the member is there; nothing when something else is.
-    fn claim_returning(&self, pool: &OpenPool, device: &DeviceReport, place: &Path) -> Result<Option<Disk>, String> {
+    /// Opens a place if the member is there.
+    fn claim_returning(&self, pool: &OpenPool, device: &DeviceReport, place: &Path) -> Result<Returning, String> {
         let spec = DiskSpec::of_member(place);
         let options = OpenOptions { direct: self.config.direct, ..OpenOptions::default() };
         let is_it = |disk: &Disk| match discover::look(disk, &place.display().to_string()) {
-            Look::Member(found, _) if (found.pool, found.device_uuid) == (pool.uuid, device.uuid) => Some(found),
-            _ => None,
+            Look::Member(found, _) if (found.pool, found.device_uuid) == (pool.uuid, device.uuid) => Ok(found),
+            Look::Problem(problem) => Err(Returning::Damaged(problem)),
+            Look::Member(..) | Look::Nothing => Err(Returning::Other),
         };
         // Looked at first: disks of others are not to be claimed, not even for a moment.
         if let Some(path) = spec.path() {
             let (disk, _) = discover::open_to_look(path).map_err(|e| discover::with_source(&e))?;
-            if is_it(&disk).is_none() {
-                return Ok(None);
+            if let Err(other) = is_it(&disk) {
+                return Ok(other);
             }
         }
         let (disk, _) = claim_member(&spec, options).map_err(|e| discover::with_source(&e))?;
-        let Some(found) = is_it(&disk) else { return Ok(None) };
+        let found = match is_it(&disk) {
+            Ok(found) => found,
+            Err(other) => return Ok(other),
+        };
         let is_ours = pool.ask(move |pump| pump.with_engine(move |engine| engine.knows(&found)));
         match is_ours {
-            Ok(true) => Ok(Some(disk)),
+            Ok(true) => Ok(Returning::Here(disk)),
             Ok(false) => Err(format!(
                 "{} was opened without the others and went its own way; import it alone and copy what you need",
                 place.display()

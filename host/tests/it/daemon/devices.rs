@@ -60,6 +60,43 @@ fn a_device_that_vanishes_below_single_is_an_error_and_not_an_end() {
     assert_eq!(world.one_status().state, PoolState::Unavailable);
 }
 
+/// Nothing else says which member it is: what is said names the way out, and that works.
+#[test]
+fn a_member_without_a_superblock_that_can_be_read_is_told_and_replaced_by_itself() {
+    let world = World::new();
+    world.tank("raid1", 2);
+    world.device_offline(OfflineDevice { pool: "tank".into(), device: "2".into() }).unwrap();
+    let path = world.one_status().devices[1].path.clone();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    for at in [65_536, 524_288] {
+        std::os::unix::fs::FileExt::write_all_at(&file, b"damaged", at + 100).unwrap();
+    }
+    for place in [None, Some(path.clone())] {
+        let online = OnlineDevice { pool: "tank".into(), device: "2".into(), path: place };
+        let error = world.device_online(online).unwrap_err();
+        assert!(error.message.contains("superblock at 64KiB"), "{error:?}");
+        let hint = error.hint.unwrap();
+        assert!(hint.ends_with(&format!("braid replace -f tank 2 {path}")), "{hint}");
+    }
+    let with = |path: &str, force| {
+        let new = NewDevice { path: path.into(), ..Default::default() };
+        ReplaceDevice { pool: "tank".into(), device: 2, new, dry_run: false, force }
+    };
+    assert_eq!(world.replace(with(&path, false)).unwrap_err().code, "device.damaged_member");
+    let other = world.one_status().devices[0].path.clone();
+    assert_eq!(world.replace(with(&other, true)).unwrap_err().code, "device.in_pool");
+    world.replace(with(&path, true)).unwrap();
+    super::eventually("the pool is whole", || world.one_status().state == PoolState::Online);
+    assert_eq!(world.one_status().devices.iter().map(|d| d.id).collect::<Vec<_>>(), [1, 3]);
+
+    // Another disk at the same place.
+    world.device_offline(OfflineDevice { pool: "tank".into(), device: "3".into() }).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    world.file("d1.img", 256 * MIB);
+    world.replace(ReplaceDevice { device: 3, ..with(&path, false) }).unwrap();
+    super::eventually("the pool is whole again", || world.one_status().state == PoolState::Online);
+}
+
 #[test]
 fn scanning_says_what_a_device_is_and_takes_nothing() {
     let world = World::new();
