@@ -113,6 +113,12 @@ impl RangeLock {
         below.take_while(|(_, held)| held.end > start).any(|(_, held)| held.token != token)
     }
 
+    /// Whether a part of `start..end` is held with a token below this one.
+    pub fn is_held_below(&self, volume: VolumeId, start: u64, end: u64, token: u32) -> bool {
+        let below = self.held.range((volume, 0)..(volume, end)).rev();
+        below.take_while(|(_, held)| held.end > start).any(|(_, held)| held.token < token)
+    }
+
     /// How many ranges are held.
     pub fn held_count(&self) -> usize {
         self.held.len()

@@ -89,6 +89,8 @@ pub enum Slip {
     LostNotSaid,
     /// What nobody gives is given up though somebody was not asked.
     LostUnasked,
+    /// Who reads what is given up at that moment is answered as if nothing happened.
+    LostReadersAnswered,
 }
 
 impl Engine {

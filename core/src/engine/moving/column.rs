@@ -9,8 +9,8 @@
 //! ```
 //!
 //! One chunk at a time. Strips of rows go row by row instead, in `rows/column.rs`. A unit is read without its lock, and written
-//! under it. What cannot go like this (no extent over there is long enough, some block has no readable copy, the new member
-//! fails) is left to [`super::unit`], which finds each unit a place of its own.
+//! under it. What cannot go like this (no extent over there is long enough, the new member fails) is left to [`super::unit`], which finds
+//! each unit a place of its own; what some block of has no readable copy, to [`super::lose`].
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec;
@@ -26,6 +26,9 @@ use crate::job::Task;
 use crate::meta::record::Record;
 use crate::profile::slice;
 use crate::units::{ChunkId, DeviceId, UNIT};
+
+/// How long a column of which something could not be read waits for its next try: an error of a device may pass.
+const PAUSE_NS: u64 = 5_000_000_000;
 
 /// The column that is under way.
 #[derive(Clone, Copy, Debug)]
@@ -234,7 +237,12 @@ impl Engine {
         if !is_whole || has_failed || self.commit.is_dead() || !is_good {
             if is_whole || has_failed {
                 let unfit = self.moving.unfit.entry(id).or_default();
-                *unfit = Unfit { tries: unfit.tries + 1, unreadable };
+                // The last try may end at the first one.
+                *unfit = Unfit { tries: unfit.tries + 1, unreadable: unreadable.max(unfit.unreadable) };
+                let is_tried_again = unfit.tries < TRIES;
+                if unreadable > 0 && is_tried_again {
+                    self.moving.not_before = Some(self.now + PAUSE_NS);
+                }
             }
             self.retire_extent(shift.to);
             if let Some(job) = self.job_mut() {

@@ -2,7 +2,7 @@
 //! given up, and everything beside them goes.
 //!
 //! ```text
-//!   column            tried twice as it is, some seconds apart: an error of a device may pass
+//!   column            tried twice as it is, five seconds apart: an error of a device may pass
 //!   the second time   how much is it?                          many units: that is a device that fails, no bad block
 //!   the last time     what nobody gives is lost from now on    one record: not written any more, and no hole
 //!   rows of strips    zeros are written in its place           parity is right again, whoever else was missing
@@ -12,12 +12,15 @@
 //! without what it cannot read, as when a member is removed.
 
 use super::{Engine, Home};
-use crate::engine::Slip;
+use crate::engine::data::{edges, envelope, mask_in};
+use crate::engine::rows::RING_TOKEN;
 use crate::engine::sums::Asked;
+use crate::engine::{Phase, Slip};
 use crate::meta::record::Record;
 use crate::queue::CopySet;
+use crate::request::{Op, RequestError};
 use crate::units::{BLOCK, BufRange, ChunkId, DeviceId, UNIT, VolumeId};
-use crate::volume::{Entry, block_mask};
+use crate::volume::{Entry, INTERNAL, block_mask};
 
 /// Units of a pool of which blocks may be lost. Their records are in memory and in the root.
 const UNITS_MAX: usize = 4096;
@@ -57,14 +60,15 @@ impl Engine {
     /// No copy gives these blocks of a unit.
     pub(in crate::engine) fn note_unreadable_move(&mut self, id: u32, set: &CopySet, buf: BufRange) {
         let first = u64::from(buf.offset) / BLOCK;
-        let is_unsure = !self.all_were_asked(id, set);
+        let read_at = self.moving.moves[id].read_at;
+        let is_unsure = !self.all_were_asked(id, set, read_at);
         let m = &mut self.moving.moves[id];
         m.lost |= block_mask(first, first + u64::from(buf.len) / BLOCK);
         m.is_unsure |= is_unsure;
     }
 
     /// Everybody who may have a piece of a unit on its way was asked for it.
-    fn all_were_asked(&self, id: u32, set: &CopySet) -> bool {
+    fn all_were_asked(&self, id: u32, set: &CopySet, roster: u64) -> bool {
         let (volume, at) = self.unit_of_move(id);
         let (home, unit) = self.unit_of_piece(set, volume, at * UNIT);
         let Some(c) = self.pool.chunk(set.chunk) else { return false };
@@ -74,7 +78,10 @@ impl Engine {
             _ => &c.columns[..],
         };
         // Who is behind may be so elsewhere in the region only, and is brought up to date.
-        let is_good = |device| self.pool.is_online(device) && !self.pool.is_unit_stale(device, home, unit);
+        let is_good = |device| {
+            let is_here = self.pool.is_online(device) && !self.was_away(device, roster);
+            is_here && !self.pool.is_unit_stale(device, home, unit)
+        };
         set.tried != 0 && columns.iter().all(|c| is_good(c.device) || !self.may_have(c.device))
     }
 
@@ -82,31 +89,34 @@ impl Engine {
     pub(super) fn give_up_unreadable(&mut self, id: u32) -> bool {
         let m = &self.moving.moves[id];
         let (volume, at, chunk, lost) = (m.volume, m.at, m.from.0, m.lost);
-        if !m.is_locked || m.is_unsure || !self.may_give_up(chunk, 1) {
+        // What the pool keeps for itself nobody would write again.
+        if !m.is_locked || m.is_unsure || volume == INTERNAL || !self.may_give_up(chunk, 1) {
             return false;
         }
         self.count_given_up(chunk);
-        self.give_up_blocks(volume, at, lost, Some(super::TOKENS | id));
+        self.give_up_blocks(volume, at, lost);
         let m = &mut self.moving.moves[id];
         (m.mask, m.lost) = (m.mask & !lost, 0);
         true
     }
 
-    /// These blocks of a unit are lost from now on. `token` is that of the caller's own lock.
-    pub(in crate::engine) fn give_up_blocks(&mut self, volume: VolumeId, unit: u64, blocks: u16, token: Option<u32>) {
+    /// These blocks of a unit are lost from now on.
+    pub(in crate::engine) fn give_up_blocks(&mut self, volume: VolumeId, unit: u64, blocks: u16) {
         let old = self.entry(volume, unit);
         let blocks = blocks & old.written();
         if blocks == 0 {
             return;
         }
         self.note_lost(volume, unit, 0, blocks, Asked::All);
+        self.fail_readers_of(volume, unit, blocks);
+        self.take_page_room(1);
         let Some(v) = self.pool.volume_mut(volume) else { return };
         let lost = v.map.lost(unit) | blocks;
         let lsn = self.journal.append(&Record::Lost { volume, unit, blocks: lost });
         let left = old.with_written(old.written() & !blocks);
         // A writer may be on its way there: then the place stays, as a reservation.
         let (start, end) = (unit * UNIT, (unit + 1) * UNIT);
-        let is_shared = || self.locks.overlaps_other(volume, start, end, token.unwrap_or(u32::MAX));
+        let is_shared = || self.locks.is_held_below(volume, start, end, RING_TOKEN);
         let new = if left.written() == 0 && !is_shared() { Entry::NONE } else { left };
         v.map.set(unit, new);
         v.map.set_lost(unit, lost);
@@ -119,13 +129,39 @@ impl Engine {
         }
     }
 
+    /// Requests that are to see these blocks, and may have begun before that was known, fail: where they look there may be zeros by
+    /// now, or what was there before.
+    fn fail_readers_of(&mut self, volume: VolumeId, unit: u64, blocks: u16) {
+        if self.slips(Slip::LostReadersAnswered) {
+            return;
+        }
+        for active in self.requests.iter_mut().filter(|active| active.request.volume == volume) {
+            let request = &active.request;
+            let edge = |block: Option<u64>| block.map_or(0, |at| mask_in(unit, at, at + BLOCK));
+            let [head, tail] = edges(request).map(edge);
+            let seen = match request.op {
+                Op::Read => {
+                    let (start, end) = envelope(request);
+                    mask_in(unit, start, end)
+                }
+                Op::WriteZeroes { .. } => head | tail,
+                // Later it has what it wanted of them.
+                Op::Write { .. } if active.phase == Phase::Edges => head | tail,
+                Op::Write { .. } | Op::Discard | Op::Flush => 0,
+            };
+            if seen & blocks != 0 {
+                active.error = Some(RequestError::Io);
+            }
+        }
+    }
+
     /// Blocks of a range are discarded: they are not lost any more, but holes.
     pub(in crate::engine) fn discard_lost(&mut self, volume: VolumeId, start: u64, end: u64) -> Option<u64> {
         let v = self.pool.volume_mut(volume)?;
         let found: alloc::vec::Vec<_> = v.map.lost_in(start / UNIT, end.div_ceil(UNIT)).collect();
         let mut last = None;
         for (unit, lost) in found {
-            let blocks = lost & !crate::engine::data::mask_in(unit, start, end);
+            let blocks = lost & !mask_in(unit, start, end);
             if blocks != lost {
                 v.map.set_lost(unit, blocks);
                 last = Some(self.journal.append(&Record::Lost { volume, unit, blocks }));

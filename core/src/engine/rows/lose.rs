@@ -6,20 +6,22 @@
 //!   copy      the other lanes of the strip
 //!   stable    the record that says what is lost        before anything is written over
 //!   forget    its checksums
-//!   zeros     to all data that cannot be read, with parity, by way of the journal: the row is whole again
+//!   zeros     to all data that cannot be read              a sector that takes none either ends it here
+//!   change    the same with parity, by way of the journal: the row is whole again
 //! ```
 //!
 //! All in one turn of the row, so nobody writes there between the look and the zeros.
 
 use alloc::vec::Vec;
 
-use super::work::{Member, Step, Trust, What, Work};
-use super::{ALL, Engine, Lanes, Part, Writer};
+use super::work::{Member, Step, Trust, What, Work, part_of};
+use super::{ALL, Engine, Lanes, Part, RowId, Writer};
 use crate::engine::mend::runs;
 use crate::engine::sums::{Need, Put, locate};
 use crate::engine::{Slip, Waiter};
 use crate::profile::parity::{Lost, Row, plan_read};
-use crate::units::STRIP;
+use crate::request::DeviceOp;
+use crate::units::{DeviceId, STRIP};
 use crate::volume::block_mask;
 
 impl Work {
@@ -48,7 +50,7 @@ impl Engine {
         let Err(Lost { lanes }) = plan_read(&all, &wanted) else { return false };
         let was_asked = |m: &Member| match m.is_good {
             true => !self.was_away(m.column.device, work.roster),
-            false => !self.may_have(m.column.device),
+            false => !self.may_have(m.column.device) && !self.is_up_to_date(m.column.device, work.row),
         };
         if !work.members.iter().all(|m| m.readable() & lanes == lanes || was_asked(m)) {
             return false;
@@ -81,7 +83,7 @@ impl Engine {
             if self.is_summed(volume) {
                 self.mark_moved(volume, unit);
             }
-            self.give_up_blocks(volume, unit, lanes, None);
+            self.give_up_blocks(volume, unit, lanes);
         }
         self.rows.works[id].lost = lost;
         true
@@ -111,7 +113,7 @@ impl Engine {
         for member in members {
             let work = &mut self.rows.works[id];
             let place = work.place(member);
-            if work.lost[member] != 0 && self.has_own_sums(chunk, place) {
+            if work.lost[member] != 0 && self.has_sums_in_row(chunk, place) {
                 self.rows.works[id].pending += 1;
                 let (index, first) = locate(self.sums.kind(), u64::from(place) * STRIP);
                 self.with_page(chunk, index, Need::Forget { work: id, member: member as u8, first });
@@ -133,29 +135,52 @@ impl Engine {
         self.count_work_down(id);
     }
 
-    /// It cannot be had. What it says is of a region that is marked.
+    /// It cannot be had: what it says is wrong for as long as nobody writes there. The record of what is lost has an opening look.
     pub(in crate::engine) fn sums_not_forgotten(&mut self, id: u32) {
         self.count_work_down(id);
     }
 
-    /// Nobody says anything about the lost lanes any more: zeros go there.
+    /// Nobody says anything about the lost lanes any more: zeros go there, first by themselves. What cannot be written either must not
+    /// come into the journal, which would have to put it in place.
     pub(super) fn zero_lost_lanes(&mut self, id: u32) {
-        let lost = self.rows.works[id].lost.clone();
+        let work = &mut self.rows.works[id];
+        (work.step, work.pending) = (Step::Zero, 1);
+        let lost = work.lost.clone();
+        for (member, lanes) in lost.into_iter().enumerate() {
+            let m = &self.rows.works[id].members[member];
+            let (column, is_here) = (m.column, m.is_good && self.pool.is_online(m.column.device));
+            for (first, count) in runs(lanes).filter(|_| is_here) {
+                let zeros = part_of(self.zeros(id), 0, count);
+                self.issue_strip(id, (member, first), DeviceOp::Write { fua: false }, (column, 0), zeros, false);
+            }
+        }
+        self.count_work_down(id);
+    }
+
+    /// They are there, or not. Now the same with parity.
+    pub(super) fn lanes_zeroed(&mut self, id: u32) {
+        let work = &self.rows.works[id];
+        let is_away = |m: &Member| m.is_good && self.was_away(m.column.device, work.roster);
+        if work.members.iter().any(|m| m.failed.is_some() || is_away(m)) {
+            return self.fail_work(id);
+        }
+        let (lost, row) = (work.lost.clone(), work.row);
+        if work.judgement.found_something() {
+            self.check_row(row);
+        }
         let parts = lost.into_iter().enumerate().flat_map(|(member, lanes)| {
             runs(lanes).map(move |(first, count)| {
                 let lanes = block_mask(first, first + count);
-                Part {
-                    writer: Writer::Nobody,
-                    member: member as u8,
-                    first: first as u8,
-                    lanes,
-                    buf: None,
-                    no_merge: false,
-                }
+                let (member, first) = (member as u8, first as u8);
+                Part { writer: Writer::Nobody, member, first, lanes, buf: None, no_merge: false }
             })
         });
         self.turn_work_into(id, What::Change(parts.collect()));
         self.note_change(id);
+    }
+
+    fn is_up_to_date(&self, device: DeviceId, row: RowId) -> bool {
+        self.pool.is_online(device) && !self.is_row_stale(device, row)
     }
 }
 

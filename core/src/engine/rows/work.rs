@@ -79,6 +79,8 @@ pub(super) enum Step {
     Believe,
     /// Lanes that were given up lose their sums.
     Forget,
+    /// Zeros go there.
+    Zero,
     /// Waits for its group of the journal.
     Journal,
     Write,
@@ -413,6 +415,7 @@ impl Engine {
             Step::Believe => self.strips_judged(id),
             Step::Write => self.work_written(id),
             Step::Forget => self.zero_lost_lanes(id),
+            Step::Zero => self.lanes_zeroed(id),
             step @ (Step::Note | Step::Journal) => unreachable!("nothing is under way in {step:?}"),
         }
     }

@@ -109,11 +109,15 @@ impl Engine {
     /// Whether the sums of a place in a row are of what is there. Of others they may be: nobody wrote there since, or somebody who
     /// has none.
     pub(in crate::engine) fn has_own_sums(&self, chunk: ChunkId, place: u32) -> bool {
+        self.has_sums_in_row(chunk, place) && !self.sums.is_lagging(chunk, place)
+    }
+
+    /// Whether there are sums of a place in a row, of what is there or of what was there just now.
+    pub(in crate::engine) fn has_sums_in_row(&self, chunk: ChunkId, place: u32) -> bool {
         let is_summed = |c: &Chunk| c.is_taken(place) && !c.is_unsummed(place);
         self.sums.is_on()
             && self.pool.chunk(chunk).is_some_and(is_summed)
             && !self.sums.uninitialized.contains_key(&(chunk, place))
-            && !self.sums.is_lagging(chunk, place)
     }
 
     /// Of which place a sum is.

@@ -452,12 +452,13 @@ fn missed<'a>(device: DeviceId, what: &str, absent: impl Iterator<Item = &'a Dev
     }
 }
 
-/// The regions that a record is about: of units that got a place, or more content.
+/// The regions that a record is about: of units that got a place, or more content, or lost some.
 fn placed(record: &Record) -> impl Iterator<Item = Region> {
     let (volume, first, end) = match *record {
         Record::Map { volume, unit, count, entry } if entry.written() != 0 => {
             (volume, unit, unit.saturating_add(u64::from(count)))
         }
+        Record::Lost { volume, unit, .. } => (volume, unit, unit.saturating_add(1)),
         _ => (VolumeId(0), 0, 0),
     };
     (first / UNITS..end.div_ceil(UNITS)).map(move |region| (volume, region))

@@ -2,7 +2,7 @@
 
 use braid_core::chunk::{Chunk, Column};
 use braid_core::control::{Command, VolumeClass};
-use braid_core::request::{Event, Op, RequestError};
+use braid_core::request::{DeviceOp, Dispatch, Event, Op, RequestError};
 use braid_core::scrub::State;
 use braid_core::units::{DeviceId, KIB, MIB, UNIT, VolumeId};
 use braid_core::{ChunkType, Profile, Slip};
@@ -212,14 +212,99 @@ fn what_a_member_that_is_away_may_have_is_not_given_up() {
 /// A device that fails everywhere is not one with bad blocks.
 #[test]
 fn a_device_that_fails_takes_nothing_along() {
-    let (mut world, v, by) = pool(1, Profile::Single, "none");
-    world.faults.0.push(Fault { device: 1, trouble: Trouble::reads_fail(3 * MIB..96 * MIB, u64::MAX) });
-    replace(&mut world, v, DeviceId(1), by);
-    let state = world.engine().pool().job.as_ref().unwrap().state;
-    assert!(matches!(state, State::Paused | State::Canceled), "{state:?}");
-    world.faults.0.clear();
-    let lost: Vec<u64> = unreadable(&mut world, v);
-    assert!(lost.is_empty(), "{lost:?}");
+    for profile in [Profile::Single, Profile::Raid5] {
+        let (mut world, v, by) = pool(if profile == Profile::Single { 1 } else { 5 }, profile, "none");
+        if profile == Profile::Raid5 {
+            world.control(Command::OfflineDevice { device: DeviceId(1) }).unwrap();
+        }
+        let fails = if profile == Profile::Single { 1 } else { 4 };
+        let trouble = Trouble::reads_fail(3 * MIB..96 * MIB, u64::MAX);
+        world.faults.0.push(Fault { device: fails, trouble });
+        replace(&mut world, v, DeviceId(1), by);
+        let state = world.engine().pool().job.as_ref().unwrap().state;
+        assert!(matches!(state, State::Paused | State::Canceled), "{profile:?} {state:?}");
+        world.faults.0.clear();
+        assert_eq!(unreadable(&mut world, v), Vec::<u64>::new(), "{profile:?}");
+    }
+}
+
+/// A sector that takes no zeros either costs its chunk, whose units go elsewhere, and not the pool.
+#[test]
+fn units_leave_a_row_with_a_sector_that_cannot_be_written() {
+    let (mut world, v, by) = pool(5, Profile::Raid5, "crc32c");
+    let leaves = DeviceId(1);
+    world.control(Command::OfflineDevice { device: leaves }).unwrap();
+    let (lost, others) = lose_lane(&mut world, v, 1, leaves);
+    let Trouble::Latent { from, to, .. } = world.faults.0[0].trouble else { panic!("{:?}", world.faults) };
+    let dead = Trouble::Error { read: true, write: true, flush: false, from, to, percent: 100, left: u64::MAX };
+    world.faults.0 = vec![Fault { device: others[0].0, trouble: dead }];
+    replace(&mut world, v, leaves, by);
+    assert_eq!(world.engine().pool().job.as_ref().unwrap().state, State::Finished);
+    assert!(!world.engine().is_suspended() && world.engine().pool().device(leaves).is_none());
+    assert_eq!(unreadable(&mut world, v), lost);
+    reopen(&mut world);
+    world.run(v, WRITE, 0, MIB).unwrap();
+    assert!(world.wrong.is_empty(), "{:?}", world.wrong);
+}
+
+/// Reads of blocks, and writes of parts of them, are under way when they are given up.
+fn lost_beside_readers(seed: u64, slip: Option<Slip>) -> Result<(), String> {
+    let mut rng = Rng::new(seed);
+    let profile = *rng.pick(&[Profile::Raid1, Profile::Raid5, Profile::Raid6]);
+    let devices = if profile.facts().parity > 0 { 5 } else { 2 };
+    let (mut world, v, by) = pool(devices, profile, *rng.pick(&["crc32c", "none"]));
+    world.slip = slip;
+    reopen(&mut world);
+    let leaves =
+        if profile.facts().parity > 0 { DeviceId(rng.between(1, 5) as u32) } else { world.places(v, BAD)[0].0 };
+    world.control(Command::OfflineDevice { device: leaves }).unwrap();
+    let lost = match profile.facts().parity {
+        0 => {
+            let place = world.places(v, BAD)[1];
+            go_bad(&mut world, place);
+            vec![BAD]
+        }
+        parity => lose_lane(&mut world, v, parity, leaves).0,
+    };
+    let is_latent = |f: &Fault| if let Trouble::Latent { from, .. } = f.trouble { Some(from) } else { None };
+    let bad: Vec<u64> = world.faults.0.iter().filter_map(is_latent).collect();
+    world.control(Command::ReplaceDevice { device: leaves, by }).unwrap();
+    world.keep_dispatched = true;
+    let mut asked = 0;
+    while !is_over(&world) && world.step() {
+        let is_bad =
+            |d: Dispatch| d.op == DeviceOp::Read && bad.iter().any(|at| (d.offset..d.offset + d.len).contains(at));
+        // Whenever somebody wants a bad block somebody else wants it too; at each of the tries.
+        if world.dispatched.drain(..).any(is_bad) && asked < 6 * (1 + world.now() / 4_000_000_000 % 16) {
+            asked += 1;
+            let at = *rng.pick(&lost);
+            match rng.percent(50) {
+                true => world.submit(1, v, Op::Read, at, BLOCK, Default::default()),
+                false => world.submit(1, v, WRITE, at + 1024, 512, Default::default()),
+            };
+            world.drain();
+        }
+    }
+    world.keep_dispatched = false;
+    world.run_until_quiet();
+    let unreadable = unreadable(&mut world, v);
+    match world.wrong.first() {
+        Some(wrong) => return Err(wrong.to_string()),
+        None if unreadable != lost => return Err(format!("{unreadable:?} cannot be read, lost are {lost:?}")),
+        None if world.engine().pool().device(leaves).is_some() => return Err("it stays".into()),
+        None => {}
+    }
+    world.check_quiet(true);
+    world.check_copies("in the end")
+}
+
+/// They fail, or had them.
+#[test]
+fn who_reads_what_is_given_up_meanwhile_gets_no_zeros() {
+    for seed in 0..60 {
+        lost_beside_readers(seed, None).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+    assert!((0..60).any(|seed| lost_beside_readers(seed, Some(Slip::LostReadersAnswered)).is_err()));
 }
 
 /// A member with a bad block beside it is replaced under load, and the power goes at some moment of that.
