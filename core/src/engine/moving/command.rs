@@ -253,6 +253,9 @@ impl Engine {
 
     pub(super) fn finish_job(&mut self) {
         self.set_job(State::Finished);
+        if self.heir().is_some() {
+            self.check_rows_of_lost();
+        }
         self.mark_sources();
         self.tell_job_ended();
     }

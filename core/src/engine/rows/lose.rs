@@ -2,16 +2,17 @@
 //! and zeros take its place.
 //!
 //! ```text
-//!   plan      too much of a lane is unreadable         every member was asked, or leaves and is not here
+//!   plan      too much of a lane is unreadable              every member was asked, or leaves and is not here
 //!   copy      the other lanes of the strip
-//!   stable    the record that says what is lost        before anything is written over
+//!   stable    the record that says what is lost             before anything is written over
 //!   forget    its checksums
-//!   zeros     to all data that cannot be read              a sector that takes none either ends it here
-//!   change    the same with parity, by way of the journal: the row is whole again
+//!   zeros     to all data that cannot be read               a sector that takes none either ends it here
+//!   change    the same with parity, by way of the journal   the row is whole again
 //! ```
 //!
 //! All in one turn of the row, so nobody writes there between the look and the zeros.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::work::{Member, Step, Trust, What, Work, part_of};
@@ -177,6 +178,14 @@ impl Engine {
         });
         self.turn_work_into(id, What::Change(parts.collect()));
         self.note_change(id);
+    }
+
+    /// The replacement is over. A power cut between the zeros and the change left parity of what stood there before: a column may have
+    /// been made of one parity then, and the other one says something else.
+    pub(in crate::engine) fn check_rows_of_lost(&mut self) {
+        let units = self.pool.volumes().flat_map(|v| v.map.lost_in(0, u64::MAX).map(|(unit, _)| (v.id, unit)));
+        let rows: BTreeSet<RowId> = units.filter_map(|(volume, unit)| self.row_at(volume, unit)).collect();
+        rows.into_iter().for_each(|row| self.check_row(row));
     }
 
     fn is_up_to_date(&self, device: DeviceId, row: RowId) -> bool {

@@ -1,7 +1,6 @@
 //! Blocks that no copy holds any more, as far as somebody noticed since the pool was opened. They are lost until they are
-//! written again, or until a member is back that was not asked.
+//! written again, or until a member is back that was not asked. Those that a replacement gave up are known to the map, and listed too.
 
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::Engine;
@@ -84,7 +83,9 @@ impl Engine {
             let blocks = v.map.lost_in(0, u64::MAX);
             blocks.flat_map(|(unit, lost)| blocks_of(unit, lost)).map(|block| (v.id, block))
         });
-        let all: BTreeSet<_> = self.sums.lost.keys().copied().chain(kept).collect();
+        let mut all: Vec<_> = self.sums.lost.keys().copied().chain(kept).collect();
+        all.sort_unstable();
+        all.dedup();
         for (volume, block) in all {
             match found.last_mut() {
                 Some((last, at, len)) if *last == volume && *at + *len == block * BLOCK => *len += BLOCK,
