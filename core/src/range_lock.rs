@@ -109,14 +109,13 @@ impl RangeLock {
 
     /// Whether anyone but `token` holds a part of `start..end`.
     pub fn overlaps_other(&self, volume: VolumeId, start: u64, end: u64, token: u32) -> bool {
-        let below = self.held.range((volume, 0)..(volume, end)).rev();
-        below.take_while(|(_, held)| held.end > start).any(|(_, held)| held.token != token)
+        self.is_held_by(volume, start, end, |held| held != token)
     }
 
-    /// Whether a part of `start..end` is held with a token below this one.
-    pub fn is_held_below(&self, volume: VolumeId, start: u64, end: u64, token: u32) -> bool {
+    /// Whether a part of `start..end` is held with such a token.
+    pub fn is_held_by(&self, volume: VolumeId, start: u64, end: u64, is_meant: impl Fn(u32) -> bool) -> bool {
         let below = self.held.range((volume, 0)..(volume, end)).rev();
-        below.take_while(|(_, held)| held.end > start).any(|(_, held)| held.token < token)
+        below.take_while(|(_, held)| held.end > start).any(|(_, held)| is_meant(held.token))
     }
 
     /// How many ranges are held.

@@ -296,6 +296,16 @@ impl Map {
         self.lost.range(unit..end.max(unit)).map(|(&unit, &blocks)| (unit, blocks))
     }
 
+    /// Lost blocks from this one on and before `end`, in order.
+    pub fn lost_blocks(&self, first: u64, end: u64) -> impl Iterator<Item = u64> + '_ {
+        let units = self.lost_in(first / BLOCKS_PER_UNIT, end.div_ceil(BLOCKS_PER_UNIT));
+        let blocks = units.flat_map(|(unit, lost)| {
+            let bits = (0..BLOCKS_PER_UNIT).filter(move |bit| lost >> bit & 1 == 1);
+            bits.map(move |bit| unit * BLOCKS_PER_UNIT + bit)
+        });
+        blocks.filter(move |block| (first..end).contains(block))
+    }
+
     /// How many units have lost blocks.
     pub fn lost_units(&self) -> usize {
         self.lost.len()
@@ -360,12 +370,7 @@ impl Map {
     /// What there is of a run that is not written: a hole up to where something is lost, or what is lost.
     fn first_lost(&self, offset: u64, len: u64) -> Extent {
         let (first, end) = (offset / BLOCK, (offset + len) / BLOCK);
-        let blocks = |(unit, blocks): (u64, u16)| {
-            let bits = (0..BLOCKS_PER_UNIT).filter(move |bit| blocks >> bit & 1 == 1);
-            bits.map(move |bit| unit * BLOCKS_PER_UNIT + bit)
-        };
-        let lost = self.lost_in(offset / UNIT, (offset + len).div_ceil(UNIT)).flat_map(blocks);
-        let mut lost = lost.filter(|block| (first..end).contains(block));
+        let mut lost = self.lost_blocks(first, end);
         match lost.next() {
             None => Extent::Hole { len },
             Some(block) if block == first => {

@@ -31,6 +31,7 @@ mod control;
 mod data;
 mod intent;
 mod lapsed;
+mod lost;
 mod members;
 mod mend;
 mod meter;
@@ -200,6 +201,8 @@ pub struct Engine {
     wanted: mend::wanted::Wanted,
     intent: intent::Intent,
     resync: resync::Resync,
+    /// Blocks that no copy has, as far as that was noticed.
+    lost: lost::Noticed,
     rows: rows::Rows,
     stale: stale::Stale,
     /// Members that are not in use.
@@ -273,6 +276,7 @@ impl Engine {
             wanted: mend::wanted::Wanted::default(),
             intent: intent::Intent::default(),
             resync: resync::Resync::default(),
+            lost: lost::Noticed::default(),
             rows: rows::Rows::default(),
             stale: stale::Stale::default(),
             absent: 0,

@@ -292,8 +292,8 @@ impl Record {
             20 => Record::DeviceRemove(device_id(r)?),
             21 => Record::Job(Box::new(decode_job(r)?)),
             22 => Record::Profiles(profiles(r)?),
-            24 => Record::Lost { volume: volume_id(r)?, unit: leaf_or_unit(r)?, blocks: r.u16()? },
             23 => Record::Column { chunk: chunk_id(r)?, column: r.u16()?, to: column(r)? },
+            24 => Record::Lost { volume: volume_id(r)?, unit: leaf_or_unit(r)?, blocks: r.u16()? },
             _ => return Err(Malformed),
         })
     }

@@ -14,6 +14,7 @@ use braid_core::regions::REGION;
 use super::events::kind_name;
 use super::{jobs, scrub, seen, spares};
 use crate::control::api::*;
+use crate::control::size;
 
 /// Chunk types in the order of the reports' tables.
 pub(super) const KINDS: [ChunkType; 3] = [ChunkType::Data, ChunkType::Metadata, ChunkType::System];
@@ -248,8 +249,8 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
             true => ("left", ""),
             false => ("on the devices that are here", "connect the others, or "),
         };
-        let what = if blocks == 1 { "1 block has".into() } else { format!("{blocks} blocks have") };
-        let message = format!("{what} no good copy {whose}: reads of them fail with EIO");
+        let (what, have) = (size::blocks(blocks), if blocks == 1 { "has" } else { "have" });
+        let message = format!("{what} {have} no good copy {whose}: reads of what is lost fail with EIO");
         let action = format!("see which with: braid status -v; {first}write them anew from a backup");
         add("integrity.lost", message, Some(&action));
     }

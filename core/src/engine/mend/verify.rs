@@ -5,7 +5,8 @@
 
 use super::judge::{self, Known, Winner};
 use super::{COPIES_MAX, Engine, Mend, blocks, range, runs};
-use crate::engine::sums::{Asked, MEND_TAG, Need, Put, locate, memory};
+use crate::engine::lost::Asked;
+use crate::engine::sums::{MEND_TAG, Need, Put, locate, memory};
 use crate::request::{Event, Output, PageWork};
 use crate::units::{BLOCK, UNIT};
 

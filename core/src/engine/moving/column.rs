@@ -10,7 +10,7 @@
 //!
 //! One chunk at a time. Strips of rows go row by row instead, in `rows/column.rs`. A unit is read without its lock, and written
 //! under it. What cannot go like this (no extent over there is long enough, the new member fails) is left to [`super::unit`], which finds
-//! each unit a place of its own; what some block of has no readable copy, to [`super::lose`].
+//! each unit a place of its own. What becomes of a block without a readable copy is said in [`super::lose`].
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec;
@@ -148,7 +148,8 @@ impl Engine {
     pub(super) fn go_on_with_shift(&mut self) -> Turn {
         let Some(Shifting { chunk, is_whole, has_failed, .. }) = self.moving.shift else { return Turn::Nothing };
         // The try before the last one is to say how much cannot be read.
-        let goes_on = !has_failed || self.moving.unfit.get(&chunk).is_some_and(|unfit| unfit.tries + 2 == TRIES);
+        let tries = self.moving.unfit.get(&chunk).map_or(0, |unfit| unfit.tries);
+        let goes_on = !has_failed || tries + 2 == TRIES;
         if !is_whole && goes_on && self.has_rows(chunk) {
             if let Some(turn) = self.copy_column(chunk) {
                 return turn;

@@ -12,15 +12,10 @@
 //! without what it cannot read, as when a member is removed.
 
 use super::{Engine, Home};
-use crate::engine::data::{edges, envelope, mask_in};
-use crate::engine::rows::RING_TOKEN;
-use crate::engine::sums::Asked;
-use crate::engine::{Phase, Slip};
-use crate::meta::record::Record;
+use crate::engine::Slip;
 use crate::queue::CopySet;
-use crate::request::{Op, RequestError};
 use crate::units::{BLOCK, BufRange, ChunkId, DeviceId, UNIT, VolumeId};
-use crate::volume::{Entry, INTERNAL, block_mask};
+use crate::volume::{INTERNAL, block_mask};
 
 /// Units of a pool of which blocks may be lost. Their records are in memory and in the root.
 const UNITS_MAX: usize = 4096;
@@ -60,16 +55,15 @@ impl Engine {
     /// No copy gives these blocks of a unit.
     pub(in crate::engine) fn note_unreadable_move(&mut self, id: u32, set: &CopySet, buf: BufRange) {
         let first = u64::from(buf.offset) / BLOCK;
-        let read_at = self.moving.moves[id].read_at;
-        let is_unsure = !self.all_were_asked(id, set, read_at);
+        let is_unsure = !self.all_were_asked(id, set);
         let m = &mut self.moving.moves[id];
         m.lost |= block_mask(first, first + u64::from(buf.len) / BLOCK);
         m.is_unsure |= is_unsure;
     }
 
     /// Everybody who may have a piece of a unit on its way was asked for it.
-    fn all_were_asked(&self, id: u32, set: &CopySet, roster: u64) -> bool {
-        let (volume, at) = self.unit_of_move(id);
+    fn all_were_asked(&self, id: u32, set: &CopySet) -> bool {
+        let (roster, (volume, at)) = (self.moving.moves[id].read_roster, self.unit_of_move(id));
         let (home, unit) = self.unit_of_piece(set, volume, at * UNIT);
         let Some(c) = self.pool.chunk(set.chunk) else { return false };
         // What a strip is made of is everything else in its row.
@@ -98,76 +92,6 @@ impl Engine {
         let m = &mut self.moving.moves[id];
         (m.mask, m.lost) = (m.mask & !lost, 0);
         true
-    }
-
-    /// These blocks of a unit are lost from now on.
-    pub(in crate::engine) fn give_up_blocks(&mut self, volume: VolumeId, unit: u64, blocks: u16) {
-        let old = self.entry(volume, unit);
-        let blocks = blocks & old.written();
-        if blocks == 0 {
-            return;
-        }
-        self.note_lost(volume, unit, 0, blocks, Asked::All);
-        self.fail_readers_of(volume, unit, blocks);
-        self.take_page_room(1);
-        let Some(v) = self.pool.volume_mut(volume) else { return };
-        let lost = v.map.lost(unit) | blocks;
-        let lsn = self.journal.append(&Record::Lost { volume, unit, blocks: lost });
-        let left = old.with_written(old.written() & !blocks);
-        // A writer may be on its way there: then the place stays, as a reservation.
-        let (start, end) = (unit * UNIT, (unit + 1) * UNIT);
-        let is_shared = || self.locks.is_held_below(volume, start, end, RING_TOKEN);
-        let new = if left.written() == 0 && !is_shared() { Entry::NONE } else { left };
-        v.map.set(unit, new);
-        v.map.set_lost(unit, lost);
-        match new.is_mapped() {
-            true => self.note_discarded(volume, unit, old, new, lsn),
-            false => {
-                self.uncount_unit(volume, old);
-                self.retire_units([old]);
-            }
-        }
-    }
-
-    /// Requests that are to see these blocks, and may have begun before that was known, fail: where they look there may be zeros by
-    /// now, or what was there before.
-    fn fail_readers_of(&mut self, volume: VolumeId, unit: u64, blocks: u16) {
-        if self.slips(Slip::LostReadersAnswered) {
-            return;
-        }
-        for active in self.requests.iter_mut().filter(|active| active.request.volume == volume) {
-            let request = &active.request;
-            let edge = |block: Option<u64>| block.map_or(0, |at| mask_in(unit, at, at + BLOCK));
-            let [head, tail] = edges(request).map(edge);
-            let seen = match request.op {
-                Op::Read => {
-                    let (start, end) = envelope(request);
-                    mask_in(unit, start, end)
-                }
-                Op::WriteZeroes { .. } => head | tail,
-                // Later it has what it wanted of them.
-                Op::Write { .. } if active.phase == Phase::Edges => head | tail,
-                Op::Write { .. } | Op::Discard | Op::Flush => 0,
-            };
-            if seen & blocks != 0 {
-                active.error = Some(RequestError::Io);
-            }
-        }
-    }
-
-    /// Blocks of a range are discarded: they are not lost any more, but holes.
-    pub(in crate::engine) fn discard_lost(&mut self, volume: VolumeId, start: u64, end: u64) -> Option<u64> {
-        let v = self.pool.volume_mut(volume)?;
-        let found: alloc::vec::Vec<_> = v.map.lost_in(start / UNIT, end.div_ceil(UNIT)).collect();
-        let mut last = None;
-        for (unit, lost) in found {
-            let blocks = lost & !mask_in(unit, start, end);
-            if blocks != lost {
-                v.map.set_lost(unit, blocks);
-                last = Some(self.journal.append(&Record::Lost { volume, unit, blocks }));
-            }
-        }
-        last
     }
 
     /// Who owns a place in the rows of which a column goes: nobody, or a unit of a volume. None where that is not known.

@@ -53,7 +53,7 @@ pub(super) struct Move {
     /// Of a unit of pages: those that are held in memory, by block.
     pub(super) pages: Vec<(u64, u32)>,
     /// Comings and goings of members when it was read.
-    pub(super) read_at: u64,
+    pub(super) read_roster: u64,
     /// The same, and losses, when it was written.
     pub(super) roster: u64,
     pub(super) losses: u64,
@@ -137,7 +137,7 @@ impl Engine {
             is_unsure: false,
             missed: Vec::new(),
             pages: Vec::new(),
-            read_at: 0,
+            read_roster: 0,
             roster: 0,
             losses: 0,
         });
@@ -167,7 +167,7 @@ impl Engine {
         let part = slice(c.profile, c.columns.len(), u64::from(unit) * UNIT, UNIT);
         let m = &mut self.moving.moves[id];
         (m.mask, m.epoch, m.buf, m.step) = (mask, Some(epoch), buf, Step::Read);
-        (m.is_stale, m.lost, m.is_unsure, m.read_at) = (false, 0, false, self.roster);
+        (m.is_stale, m.lost, m.is_unsure, m.read_roster) = (false, 0, false, self.roster);
         // Held up until all are asked for.
         m.pending = 1;
         let Some(buf) = buf else {

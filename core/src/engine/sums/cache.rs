@@ -368,13 +368,12 @@ impl Engine {
             self.outputs.push_back(Output::Copy(Copy::Zero(whole(page))));
         }
         let others: Vec<u32> = (1..COPIES_MAX as u32).filter(|copy| here >> copy & 1 == 1).collect();
-        // By itself first, since it gets what is better in the others.
-        if here & 1 == 1 {
-            self.check_page_copy(slot, 0);
-        }
         self.sums.pages[slot].pending += others.len().max(1) as u32;
         if others.is_empty() {
             self.outputs.push_back(Output::Page(PageWork::Check { tag: page_tag(slot), page, other: None, name }));
+        } else if here & 1 == 1 {
+            // By itself first, since it gets what is better in the others.
+            self.check_page_copy(slot, 0);
         }
         for copy in others {
             let other = Some(memory(slot, copy));
@@ -419,6 +418,9 @@ impl Engine {
         // Which of them is damaged, and which only older? Whoever is alike is neither.
         if *heal && !core::mem::replace(is_told, true) && !others.is_empty() {
             return others.into_iter().for_each(|copy| self.check_page_copy(slot, copy));
+        }
+        if others.is_empty() && *here & 1 == 1 {
+            page.damaged[0] = *lost;
         }
         let (heal, lost, chunk, index) = (*heal, *lost, page.chunk, page.index);
         self.drop_copies(slot);

@@ -30,10 +30,8 @@
 //! | `scrub.rs` | what a scrub asks |
 //! | `verify.rs` | reads compared with their sums |
 //! | `update.rs` | sums of what was written |
-//! | `lost.rs` | blocks that no copy holds any more |
 
 mod cache;
-mod lost;
 mod room;
 mod scrub;
 mod update;
@@ -45,7 +43,6 @@ use alloc::vec::Vec;
 
 use self::cache::Page;
 pub(super) use self::cache::{BESIDE, memory};
-pub(super) use self::lost::Asked;
 pub(super) use self::scrub::Part;
 use self::verify::Check;
 pub(super) use self::write_back::page_on_its_way;
@@ -140,8 +137,6 @@ pub(super) struct Sums {
     uninitialized: BTreeMap<(ChunkId, u32), fn(u16) -> Put>,
     /// Places in rows that a request wrote to, and which: their sums follow before it is answered.
     lagging: BTreeSet<(ChunkId, u32, u32)>,
-    /// Blocks that no copy holds any more: volume and block.
-    lost: BTreeMap<(VolumeId, u64), Asked>,
 }
 
 impl Sums {

@@ -247,25 +247,41 @@ fn units_leave_a_row_with_a_sector_that_cannot_be_written() {
     assert!(world.wrong.is_empty(), "{:?}", world.wrong);
 }
 
-/// Reads of blocks, and writes of parts of them, are under way when they are given up.
-fn lost_beside_readers(seed: u64, slip: Option<Slip>) -> Result<(), String> {
-    let mut rng = Rng::new(seed);
-    let profile = *rng.pick(&[Profile::Raid1, Profile::Raid5, Profile::Raid6]);
-    let devices = if profile.facts().parity > 0 { 5 } else { 2 };
-    let (mut world, v, by) = pool(devices, profile, if rng.percent(50) { "crc32c" } else { "none" });
+/// A pool of which a member is to leave, out of use where others have copies, and what nobody has then.
+struct Drawn {
+    world: World,
+    v: VolumeId,
+    by: DeviceId,
+    leaves: DeviceId,
+    lost: Vec<u64>,
+}
+
+fn drawn(rng: &mut Rng, profile: Profile, slip: Option<Slip>) -> Drawn {
+    let parity = profile.facts().parity;
+    let checksum = if rng.percent(50) { "crc32c" } else { "none" };
+    let (mut world, v, by) = pool(if parity > 0 { 5 } else { 2 }, profile, checksum);
     world.slip = slip;
     reopen(&mut world);
-    let leaves =
-        if profile.facts().parity > 0 { DeviceId(rng.between(1, 5) as u32) } else { world.places(v, BAD)[0].0 };
-    world.control(Command::OfflineDevice { device: leaves }).unwrap();
-    let lost = match profile.facts().parity {
+    let leaves = if parity > 0 { DeviceId(rng.between(1, 5) as u32) } else { world.places(v, BAD)[0].0 };
+    if profile != Profile::Single {
+        world.control(Command::OfflineDevice { device: leaves }).unwrap();
+    }
+    let lost = match parity {
         0 => {
-            let place = world.places(v, BAD)[1];
-            go_bad(&mut world, place);
+            let places = world.places(v, BAD);
+            places.into_iter().for_each(|place| go_bad(&mut world, place));
             vec![BAD]
         }
         parity => lose_lane(&mut world, v, parity, leaves).0,
     };
+    Drawn { world, v, by, leaves, lost }
+}
+
+/// Reads of blocks, and writes of parts of them, are under way when they are given up.
+fn lost_beside_readers(seed: u64, slip: Option<Slip>) -> Result<(), String> {
+    let mut rng = Rng::new(seed);
+    let profile = *rng.pick(&[Profile::Raid1, Profile::Raid5, Profile::Raid6]);
+    let Drawn { mut world, v, by, leaves, lost } = drawn(&mut rng, profile, slip);
     let is_latent = |f: &Fault| if let Trouble::Latent { from, .. } = f.trouble { Some(from) } else { None };
     let bad: Vec<u64> = world.faults.0.iter().filter_map(is_latent).collect();
     world.control(Command::ReplaceDevice { device: leaves, by }).unwrap();
@@ -311,23 +327,7 @@ fn who_reads_what_is_given_up_meanwhile_gets_no_zeros() {
 fn cut_beside_loss(seed: u64, slip: Option<Slip>) -> Result<(), String> {
     let mut rng = Rng::new(seed);
     let profile = *rng.pick(&[Profile::Single, Profile::Raid1, Profile::Raid5, Profile::Raid5, Profile::Raid6]);
-    let devices = if profile.facts().parity > 0 { 5 } else { 2 };
-    let (mut world, v, by) = pool(devices, profile, if rng.percent(50) { "crc32c" } else { "none" });
-    world.slip = slip;
-    reopen(&mut world);
-    let leaves =
-        if profile.facts().parity > 0 { DeviceId(rng.between(1, 5) as u32) } else { world.places(v, BAD)[0].0 };
-    if profile != Profile::Single {
-        world.control(Command::OfflineDevice { device: leaves }).unwrap();
-    }
-    let lost = match profile.facts().parity {
-        0 => {
-            let places = world.places(v, BAD);
-            places.into_iter().for_each(|place| go_bad(&mut world, place));
-            vec![BAD]
-        }
-        parity => lose_lane(&mut world, v, parity, leaves).0,
-    };
+    let Drawn { mut world, v, by, leaves, lost } = drawn(&mut rng, profile, slip);
     world.control(Command::ReplaceDevice { device: leaves, by }).unwrap();
     // Every moment from the last try on is as likely, and clients are there as well.
     let is_last = |w: &World| w.events.iter().any(|e| matches!(e, Event::BlocksLost { .. })) || is_over(w);
