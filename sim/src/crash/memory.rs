@@ -7,6 +7,7 @@ use braid_core::request::{Copy, DeviceOp, Dispatch, Input, PageWork, Segment};
 use braid_core::units::{BLOCK, BufId, BufRange};
 use braid_core::{Engine, units::DeviceId};
 
+use super::looks::Place;
 use super::moment::Moment;
 use crate::combine;
 use crate::disk::{Block, Records, SECTOR, SECTORS};
@@ -29,6 +30,8 @@ pub(crate) struct Memory {
     /// Of checksums.
     pub(crate) pages: Pages,
     written: Written,
+    /// What was read of the disks as the cut left them.
+    read: Vec<Place>,
 }
 
 impl Memory {
@@ -38,6 +41,7 @@ impl Memory {
         self.records.clear();
         self.pages.clear();
         self.written.clear();
+        self.read.clear();
         while self.reads.len() < buffers {
             self.reads.push(vec![0; (len / SECTOR) as usize]);
         }
@@ -50,8 +54,13 @@ impl Memory {
     }
 
     /// A block of a disk as it is by now.
-    pub(crate) fn on_disk(&self, state: &Moment<'_>, device: DeviceId, block: u64) -> Stamps {
-        block_of(&self.written, state, device, block).stamps()
+    pub(crate) fn on_disk(&mut self, state: &Moment<'_>, device: DeviceId, block: u64) -> Stamps {
+        block_of(&self.written, &mut self.read, state, device, block).stamps()
+    }
+
+    /// What was read of the disks as the cut left them.
+    pub(crate) fn take_read(&mut self) -> Vec<Place> {
+        std::mem::take(&mut self.read)
     }
 
     /// What the engine asks of memory.
@@ -128,16 +137,16 @@ impl Memory {
                 let page = is_page(range.buf);
                 match dispatch.op {
                     DeviceOp::Read if page => {
-                        let Memory { pages, written, .. } = self;
-                        block_of(written, state, dispatch.device, at).copy_bytes(pages.page(range.buf));
+                        let Memory { pages, written, read, .. } = self;
+                        block_of(written, read, state, dispatch.device, at).copy_bytes(pages.page(range.buf));
                     }
                     _ if page => {
                         let bytes = Block::Bytes(Box::new(*self.pages.page(range.buf)));
                         self.written.insert((dispatch.device.index() - 1, at), bytes);
                     }
                     DeviceOp::Read => {
-                        let Memory { records, written, .. } = self;
-                        let block = block_of(written, state, dispatch.device, at);
+                        let Memory { records, written, read, .. } = self;
+                        let block = block_of(written, read, state, dispatch.device, at);
                         let stamps = block.stamps();
                         records.note(&stamps, || block);
                         self.range(part).copy_from_slice(&stamps);
@@ -158,9 +167,18 @@ impl Memory {
     }
 }
 
-fn block_of<'a>(written: &'a Written, state: &'a Moment<'_>, device: DeviceId, block: u64) -> &'a Block {
+fn block_of<'a>(
+    written: &'a Written,
+    read: &mut Vec<Place>,
+    state: &'a Moment<'_>,
+    device: DeviceId,
+    block: u64,
+) -> &'a Block {
     let disk = device.index() - 1;
-    written.get(&(disk, block)).unwrap_or_else(|| state.block(state.disks[disk][block as usize]))
+    written.get(&(disk, block)).unwrap_or_else(|| {
+        read.push((disk as u32, block as u32));
+        state.block(state.disks[disk][block as usize])
+    })
 }
 
 fn seen<'a>(reads: &'a [Vec<u64>], scratch: &'a BTreeMap<u32, Vec<u64>>, range: BufRange) -> &'a [u64] {

@@ -15,6 +15,7 @@
 //! | `remains.rs` | what a cut leaves of what is open: a number says it |
 //! | `promise.rs` | what must be there |
 //! | `openings.rs` | pools that were opened, for states that differ elsewhere |
+//! | `looks.rs` | looks that need not be made again |
 //! | `reopen.rs` | the pool is opened from that and looked at |
 //! | `memory.rs` | buffers and disks meanwhile |
 //! | `mistake.rs` | wrong builds that have to be found |
@@ -30,6 +31,7 @@
 //! come back later than the pool is opened; order of time, as commands held back for a point take none.
 
 mod life;
+mod looks;
 pub(crate) mod memory;
 mod mistake;
 mod moment;

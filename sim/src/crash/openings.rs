@@ -43,13 +43,13 @@ pub(crate) struct Openings {
 }
 
 impl Openings {
-    /// The pool, if one like it was opened before.
-    pub(crate) fn find(&self, state: &Moment<'_>, present: &[bool]) -> Option<Opened> {
+    /// The pool, if one like it was opened before, and what was read on the way there.
+    pub(crate) fn find(&self, state: &Moment<'_>, present: &[bool]) -> Option<(u64, &Opened)> {
         let mut key = Key::of(state, present);
         loop {
             match self.stages.get(&key.0)? {
                 Stage::Reads(reads) => key.read(state, reads),
-                Stage::Open(opened) => return Some(Opened::clone(opened)),
+                Stage::Open(opened) => return Some((key.0, opened)),
             }
         }
     }
@@ -61,12 +61,13 @@ impl Openings {
     }
 
     /// This is what came of it.
-    pub(crate) fn keep(&mut self, key: &Key, opened: &Opened) {
+    pub(crate) fn keep(&mut self, key: &Key, opened: &Opened) -> u64 {
         if self.engines == ENGINES_MAX {
             *self = Openings::default();
         }
         self.stages.insert(key.0, Stage::Open(Box::new(opened.clone())));
         self.engines += 1;
+        key.0
     }
 }
 
