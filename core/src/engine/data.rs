@@ -419,7 +419,10 @@ impl Engine {
         let mut done = 0;
         while done < len {
             let c = self.pool.chunk(chunk).expect("maps refer to chunks that exist");
-            let (piece, kind) = (slice(c.profile, c.columns.len(), offset + done, len - done), c.kind);
+            let (mut piece, kind) = (slice(c.profile, c.columns.len(), offset + done, len - done), c.kind);
+            if done > 0 && self.slips(Slip::WrongStripe) {
+                piece.first = (piece.first + piece.copies) % c.columns.len();
+            }
             self.counters.translations += 1;
             if c.rows() > 0 {
                 self.requests[id].pending += 1;

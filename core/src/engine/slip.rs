@@ -83,6 +83,10 @@ pub enum Slip {
     ParityNotMade,
     /// Q is made with a factor that is wrong.
     WrongFactor,
+    /// What is read is not compared with its checksums.
+    SumsNotCompared,
+    /// Behind the first strip of a write the next one goes to other columns than its own.
+    WrongStripe,
     /// What is lost reads as zeros.
     LostIsHole,
     /// Zeros go over what is lost before a stable record says so.

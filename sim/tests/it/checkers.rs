@@ -1,9 +1,17 @@
 //! Each checker can fail: a world that stands in for an engine with a certain mistake is found out by the checker whose
 //! business that is.
 
+use std::panic::catch_unwind;
+
+use braid_core::control::VolumeClass;
+use braid_core::request::Op;
+use braid_core::units::KIB;
+use braid_core::{Profile, Slip};
 use braid_sim::swarm::scenario::Scenario;
 use braid_sim::swarm::{self, draw};
-use braid_sim::{Checker, Sabotage};
+use braid_sim::{Checker, Sabotage, World};
+
+use crate::common::{all_is_well, reopen, shape};
 
 /// The first of some seeds that shows the mistake.
 fn found(sabotage: Sabotage) -> Option<(Scenario, swarm::Failure)> {
@@ -26,6 +34,33 @@ fn every_mistake_is_found_by_its_checker() {
             "nothing shows that {} can fail",
             checker.name()
         );
+    }
+}
+
+/// A write over many strips of a pool that stripes, then all of it read.
+fn over_strips(profile: Profile, slip: Option<Slip>) -> Result<(), String> {
+    let run = || {
+        let mut world = World::with_pool(1, &vec![shape(64); 4], profile, Profile::Raid1, &[]);
+        let volume = world.volume("v", 1 << 30, VolumeClass::Auto);
+        world.slip = slip;
+        reopen(&mut world);
+        // One after the other, so that what goes astray meets nothing else under way.
+        for strip in 0..16 {
+            world.run(volume, Op::Write { fua: false }, strip * 64 * KIB + 32 * KIB, 64 * KIB).unwrap();
+        }
+        all_is_well(&mut world);
+    };
+    catch_unwind(run).map_err(|panic| panic.downcast_ref::<String>().cloned().unwrap_or_default())
+}
+
+/// An engine that itself takes another stripe than the right one: reads give something else.
+#[test]
+fn what_is_written_to_a_wrong_stripe_is_found() {
+    for profile in [Profile::Raid0, Profile::Raid10] {
+        assert_eq!(over_strips(profile, None), Ok(()));
+        let why = over_strips(profile, Some(Slip::WrongStripe)).expect_err("it is found");
+        println!("{profile:?}: {why}");
+        assert!(why.contains("[content]"), "{why}");
     }
 }
 

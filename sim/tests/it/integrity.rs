@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use braid_core::control::{Command, VolumeClass};
 use braid_core::request::{Event, Op, RequestError, Witness};
 use braid_core::units::{DeviceId, MIB, VolumeId};
-use braid_core::{ChunkType, Profile};
+use braid_core::{ChunkType, Profile, Slip};
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::world::Shape;
 use braid_sim::{Crash, Model, World};
@@ -54,6 +54,24 @@ fn a_changed_byte_is_served_from_the_other_copy_and_put_right() {
             assert_eq!(count(|e| matches!(e, Event::BadCopy { .. })), found);
             assert_eq!(count(|e| matches!(e, Event::Repaired { .. })), found);
         }
+    }
+}
+
+/// An engine that does not compare answers with what a disk made of it, and the oracle sees that.
+#[test]
+fn a_read_that_is_not_compared_with_its_checksum_is_noticed() {
+    for (slip, is_right) in [(None, true), (Some(Slip::SumsNotCompared), false)] {
+        let (mut world, v) = pool(2, Profile::Raid1, &[("checksum", "crc32c")]);
+        world.run(v, Op::Write { fua: false }, 0, MIB).unwrap();
+        world.slip = slip;
+        reopen(&mut world);
+        // One block of each copy, so that whatever is read has one.
+        for (i, (device, place)) in world.places(v, 5 * BLOCK).into_iter().enumerate() {
+            world.disks[device.index() - 1].corrupt(place + i as u64 * BLOCK, 1);
+        }
+        world.run(v, Op::Read, 0, MIB).unwrap();
+        world.run_until_quiet();
+        assert_eq!(world.wrong.is_empty(), is_right, "{slip:?}: {:?}", world.wrong);
     }
 }
 
