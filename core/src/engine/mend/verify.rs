@@ -23,6 +23,8 @@ fn tag(id: u32, copy: u64, first: u64) -> u64 {
 pub(in crate::engine) struct Sums {
     /// The page, which stays in memory until the unit is judged.
     pub(super) slot: Option<u32>,
+    /// Comings and goings of members when it was loaded.
+    pub(super) roster: Option<u64>,
     /// Place of the unit's first sum in it.
     pub(super) base: u16,
     /// Blocks without a sum.
@@ -81,8 +83,9 @@ impl Engine {
     pub(in crate::engine) fn mend_page_ready(&mut self, id: u32, slot: u32) {
         let (kind, page) = (self.sums.kind(), memory(slot, 0));
         self.pin_page(slot);
+        let roster = self.roster_of_page(slot);
         let mend = &mut self.mends[id];
-        mend.sums.slot = Some(slot);
+        (mend.sums.slot, mend.sums.roster) = (Some(slot), Some(roster));
         // One more than there are, until all were asked.
         mend.pending = 1;
         for (first, count) in runs(mend.mask) {

@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Engine, Need, PAGE_TAG, PAGES_MIN, SUMS_VOLUME, Sums, home, name_of};
+use super::{Engine, Need, PAGE_TAG, PAGES_MIN, SUMS_VOLUME, Sums, home, locate, name_of};
 use crate::chunk::Column;
 use crate::engine::mend::COPIES_MAX;
 use crate::profile::slice;
@@ -32,7 +32,9 @@ pub(super) struct Page {
     pub(super) leaving: Option<u64>,
     /// How many drains had ended when it became ready.
     ready_after: u64,
-    /// Comings and goings of members when it left.
+    /// Comings and goings of members when it was loaded.
+    loaded: u64,
+    /// The same when it left.
     pub(super) roster: u64,
     /// Somebody used it since the hand passed.
     used: bool,
@@ -197,6 +199,19 @@ impl Engine {
         self.outputs.push_back(Output::Copy(Copy::Drop(memory(slot, 0))));
     }
 
+    /// Comings and goings of members when a page was loaded: who was not there then was not asked for its copy.
+    pub(in crate::engine) fn roster_of_page(&self, slot: u32) -> u64 {
+        self.sums.pages[slot].loaded
+    }
+
+    /// The sums of a unit in doubt were judged by the copies of its page that are here. One on a member that is not may be a
+    /// later one, which was on its way when the power went: it counts no more, or it would have its say against what was decided.
+    pub(in crate::engine) fn pass_page_by_absent(&mut self, (chunk, unit): (ChunkId, u32), roster: u64) {
+        let (index, _) = locate(self.sums.kind, u64::from(unit) * UNIT);
+        let at = home(chunk, index);
+        self.pass_by_absent(SUMS_VOLUME, at, at + BLOCK, roster);
+    }
+
     /// The page stays until it is let go of.
     pub(in crate::engine) fn pin_page(&mut self, slot: u32) {
         self.sums.pages[slot].pins += 1;
@@ -262,6 +277,7 @@ impl Engine {
             since: 0,
             leaving: None,
             ready_after: 0,
+            loaded: self.roster,
             roster: 0,
             used: true,
             waiters: need.into_iter().collect(),
