@@ -44,6 +44,8 @@ fn points_that_found_something() {
         ("checkpoint/unlike", 10, "61:46/15:1-3"),
         ("first-writes/raid1c3", 300, "14:32/20:16385299-2-3"),
         ("checkpoint/raid1c3", 0, "112:21/49:7540058-3/5:12"),
+        // A change without a member's strip was in the stripe journal before it was stable anywhere that the member had missed it.
+        ("degraded/raid6", 600, "22:101-3"),
         // Members come back with a later copy of a page of checksums than the one that content was judged by without them.
         ("checkpoint/raid1c3", 50, "125:38-1-2/19:3"),
     ] {
