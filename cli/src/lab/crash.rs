@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use braid_host::control::api::ApiError;
-use braid_sim::crash::{self, Failure, Mistake, Point, Rules, Tally};
+use braid_sim::crash::{self, Budget, Failure, Mistake, Point, Rules, Tally};
 use serde_json::{Value, json};
 
 use crate::args::CrashFlags;
@@ -73,7 +73,7 @@ struct Run {
     scenes: Vec<String>,
     rules: Rules,
     first_seed: u64,
-    count: u64,
+    budget: Budget,
     threads: usize,
     begun: Instant,
     next: AtomicU64,
@@ -96,7 +96,7 @@ impl Run {
             scenes,
             rules,
             first_seed: flags.seed.unwrap_or(0),
-            count: flags.count.unwrap_or(COUNT),
+            budget: Budget::new(flags.count.unwrap_or(COUNT)),
             threads,
             begun: Instant::now(),
             next: AtomicU64::new(0),
@@ -130,15 +130,11 @@ impl Run {
 
     fn work(&self) {
         let scenes = self.scenes.len() as u64;
-        while !self.stops.load(Ordering::Relaxed) {
-            let left = self.count.saturating_sub(self.lock().tally.points);
-            if left == 0 {
-                break;
-            }
+        while !self.stops.load(Ordering::Relaxed) && !self.budget.is_spent() {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let (name, seed) = (&self.scenes[(number % scenes) as usize], self.first_seed + number / scenes);
             let before = on_cpu();
-            let result = crash::scene(name, seed, left, self.rules);
+            let result = crash::scene(name, seed, &self.budget, self.rules);
             let mut done = self.lock();
             done.cpu += on_cpu().saturating_sub(before);
             match result {

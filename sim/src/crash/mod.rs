@@ -45,6 +45,7 @@ pub(crate) mod tape;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use mistake::Mistake;
 pub use scene::names;
@@ -168,6 +169,27 @@ impl Tally {
     }
 }
 
+/// Points that may still be made, by whoever shares this.
+#[derive(Debug)]
+pub struct Budget(AtomicU64);
+
+impl Budget {
+    /// So many.
+    pub fn new(points: u64) -> Budget {
+        Budget(points.into())
+    }
+
+    /// Whether none is left.
+    pub fn is_spent(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+
+    /// One, if there is one.
+    fn take(&self) -> bool {
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+}
+
 /// How it is looked at.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rules {
@@ -182,16 +204,16 @@ pub struct Rules {
     pub once: bool,
 }
 
-/// Cuts the power in the scene of this name and seed, at most at so many points.
-pub fn scene(name: &str, seed: u64, most: u64, rules: Rules) -> Result<Tally, Failure> {
+/// Cuts the power in the scene of this name and seed, as long as there are points left to make.
+pub fn scene(name: &str, seed: u64, budget: &Budget, rules: Rules) -> Result<Tally, Failure> {
     let Some(scene) = Scene::new(name, seed) else { return Ok(Tally::default()) };
     let fail = |point: Point, why: String| Failure { scene: name.into(), seed, point, why };
     let tape = caught(|| life::first(&scene, rules.mistake)).map_err(|why| fail(Point::default(), why))?;
     let tally = Tally { lives: 1, hash: tape.hash, ..Tally::default() };
-    let mut sweep = Sweep { scene: &scene, most, rules, tally, path: Vec::new(), is_whole: true };
+    let mut sweep = Sweep { scene: &scene, budget, rules, tally, path: Vec::new(), is_whole: true, is_short: false };
     match sweep.cut(&tape) {
         Ok(()) => {
-            sweep.tally.whole = u64::from(sweep.tally.points < most);
+            sweep.tally.whole = u64::from(!sweep.is_short);
             Ok(sweep.tally)
         }
         Err(why) => Err(fail(Point(sweep.path), why)),
@@ -227,13 +249,15 @@ fn life_seed(scene: &Scene, Cut { at, state, lost }: Cut) -> u64 {
 
 struct Sweep<'a> {
     scene: &'a Scene,
-    most: u64,
+    budget: &'a Budget,
     rules: Rules,
     tally: Tally,
     /// Where it is.
     path: Vec<Cut>,
     /// No cut on the way there took a member along.
     is_whole: bool,
+    /// There were not points enough for all of it.
+    is_short: bool,
 }
 
 impl Sweep<'_> {
@@ -249,7 +273,8 @@ impl Sweep<'_> {
             self.tally.cuts += 1;
             for state in states(&moment, step, depth, self.scene.seed) {
                 for lost in self.losses(&moment, state) {
-                    if self.tally.points >= self.most {
+                    if !self.budget.take() {
+                        self.is_short = true;
                         return Ok(());
                     }
                     let cut = Cut { at: moment.at, state, lost };

@@ -1,6 +1,6 @@
 //! The power goes at every point of small runs; wrong builds are found.
 
-use braid_sim::crash::{self, Mistake, Point, Rules, Tally};
+use braid_sim::crash::{self, Budget, Mistake, Point, Rules, Tally};
 
 /// Points of each scenario here; the command runs a million.
 const POINTS: u64 = 1_500;
@@ -9,7 +9,7 @@ const POINTS: u64 = 1_500;
 fn every_scenario_holds_what_it_promised_at_every_cut() {
     let mut all = Tally::default();
     for name in crash::names() {
-        match crash::scene(&name, 1, POINTS, Rules::default()) {
+        match crash::scene(&name, 1, &Budget::new(POINTS), Rules::default()) {
             Ok(tally) => all.add(&tally),
             Err(f) => {
                 panic!("{}\n    braid lab crash --scenario {} --seed {} --point {}", f.why, f.scene, f.seed, f.point)
@@ -25,7 +25,7 @@ fn every_scenario_holds_what_it_promised_at_every_cut() {
 fn every_cut_of_rows_is_crossed_with_every_loss() {
     let rules = Rules { every_loss: true, once: true, ..Rules::default() };
     for name in ["rows/raid5", "rows/raid6"] {
-        match crash::scene(name, 2, u64::MAX, rules) {
+        match crash::scene(name, 2, &Budget::new(u64::MAX), rules) {
             Ok(tally) => assert!(tally.whole == 1 && tally.points > 2 * POINTS, "{name}: {tally:?}"),
             Err(f) => panic!("{}\n    braid lab crash --scenario {name} --seed 2 --point {}", f.why, f.point),
         }
@@ -62,7 +62,7 @@ fn every_wrong_build_is_found_and_its_point_fails_again_alone() {
         let is_likely = |name: &String| name.starts_with(mistake.shows_in());
         let names: Vec<String> = crash::names().into_iter().filter(is_likely).collect();
         let runs = (0..60).flat_map(|seed| names.iter().map(move |name| (name, seed)));
-        let mut found = runs.filter_map(|(name, seed)| crash::scene(name, seed, POINTS, rules).err());
+        let mut found = runs.filter_map(|(name, seed)| crash::scene(name, seed, &Budget::new(POINTS), rules).err());
         // A point, not a run that failed by itself.
         let failure = found.find(|f| !f.point.0.is_empty());
         let failure = failure.unwrap_or_else(|| panic!("{} goes unnoticed", mistake.name()));
@@ -78,7 +78,7 @@ fn every_wrong_build_is_found_and_its_point_fails_again_alone() {
 fn after_a_cut_copies_are_alike_and_never_contradict_each_other() {
     let rules = Rules { alike: true, ..Rules::default() };
     for name in crash::names() {
-        if let Err(f) = crash::scene(&name, 1, POINTS / 5, rules) {
+        if let Err(f) = crash::scene(&name, 1, &Budget::new(POINTS / 5), rules) {
             panic!(
                 "{}\n    braid lab crash --alike --scenario {} --seed {} --point {}",
                 f.why, f.scene, f.seed, f.point
