@@ -279,6 +279,9 @@ pub(crate) struct CrashFlags {
     /// Cross each state with every loss of members that the profiles spare, in place of one that is drawn
     #[arg(long, conflicts_with = "point")]
     pub(crate) every_loss: bool,
+    /// Cut no recovery: more runs with as many points
+    #[arg(long, conflicts_with = "point")]
+    pub(crate) once: bool,
     /// Make this mistake on purpose, to see what a failure looks like, such as flush-not-passed-on
     #[arg(long = "break", value_name = "MISTAKE")]
     pub(crate) mistake: Option<String>,

@@ -20,7 +20,7 @@ const PROGRESS: Duration = Duration::from_secs(1);
 
 pub(super) fn crash(flags: &CrashFlags, json: bool) -> Outcome {
     let mistake = flags.mistake.as_deref().map(mistake).transpose()?;
-    let rules = Rules { mistake, alike: flags.alike, every_loss: flags.every_loss, once: false };
+    let rules = Rules { mistake, alike: flags.alike, every_loss: flags.every_loss, once: flags.once };
     let scenes = scenes(flags)?;
     // A point that fails says what was wrong by itself.
     panic::set_hook(Box::new(|_| {}));
