@@ -70,7 +70,7 @@ pub(crate) struct ModelArgs {
     /// Name of the model [default: after the device or the file]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Shipped model whose numbers stand where nothing was measured: nvme sata-ssd hdd hdd-5400 rbd
+    /// Shipped model whose numbers stand where nothing was measured, such as nvme, sata-ssd or hdd
     #[arg(long, value_name = "MODEL")]
     pub(crate) base: Option<String>,
 }

@@ -235,8 +235,7 @@ impl Daemon {
         }
         let info = &entry.info;
         let name = format!("{}/{}", info.pool, info.volume);
-        let mut notes = Vec::new();
-        match &mut *lock(&entry.body) {
+        let notes = match &mut *lock(&entry.body) {
             Body::Nbd(place) => {
                 let clients = pool.ask(|pump| Ok(pump.clients(entry.info.id))).unwrap_or(0);
                 if clients > 0 && !force {
@@ -250,9 +249,11 @@ impl Daemon {
                     pump.hang_up(info.id);
                     Ok(())
                 });
+                Vec::new()
             }
             #[cfg(feature = "fuse")]
             Body::File { fuse, device } => {
+                let mut notes = Vec::new();
                 let busy = |e: &std::io::Error| {
                     ApiError::refused("share.in_use", format!("{} is still shared: {e}", info.uri))
                         .hint("unmount and close it first, or add -f to take it away")
@@ -270,8 +271,9 @@ impl Daemon {
                     // Goes when this was the pool's last one.
                     let _ = std::fs::remove_dir(folder);
                 }
+                notes
             }
-        }
+        };
         self.shares.remove(info.id);
         let message = format!("volume {name} is not shared as {} any more", info.uri);
         self.events.tell(Severity::Info, Some(&pool.name), "share.removed", message);
