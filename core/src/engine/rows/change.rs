@@ -1,8 +1,8 @@
 //! What is written to a row, and its parity.
 //!
 //! A row that is live is never torn by a crash: new content and new parity are in the journal, on stable media, before any of
-//! them goes in place. Nor does it matter which members are lost at that moment: those that miss the change are noted on
-//! stable media before it goes in place, so none of them is taken for what it was.
+//! them goes in place. Nor does it matter which members are lost at that moment: those that miss the change are noted in the
+//! log before it goes into the journal, so none of them is taken for what it was.
 
 use alloc::vec::Vec;
 
