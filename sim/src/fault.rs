@@ -20,7 +20,7 @@
 //! Left out: wrong data on the bus, a device that reports another size, misdirected reads, firmware that lies about
 //! flushes.
 
-use core::ops::{Range, RangeInclusive};
+use core::ops::Range;
 
 use braid_core::request::{DeviceOp, IoError};
 use serde::{Deserialize, Serialize};
@@ -275,13 +275,7 @@ impl Faults {
 
     /// Whether some device was pulled and lost its write cache.
     pub fn any_pulled(&self, now: u64) -> bool {
-        self.pulled(0..=now).next().is_some()
-    }
-
-    /// Devices that were pulled at some time in a range, in ns, and lost their write cache.
-    pub fn pulled(&self, when: RangeInclusive<u64>) -> impl Iterator<Item = u32> {
-        let is_pulled = move |f: &&Fault| matches!(&f.trouble, Trouble::Pulled { since, .. } if when.contains(since));
-        self.0.iter().filter(is_pulled).map(|f| f.device)
+        self.0.iter().any(|f| matches!(f.trouble, Trouble::Pulled { since, .. } if since <= now))
     }
 
     /// How many times slower it is at this moment.

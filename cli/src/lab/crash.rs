@@ -1,6 +1,5 @@
 //! `braid lab crash`: the power goes at every point of small runs, and what is left has to open and hold what was promised.
 
-use std::io::IsTerminal;
 use std::panic;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,8 +14,6 @@ use crate::commands::{self, Outcome};
 
 /// Points, unless the flags say otherwise.
 const COUNT: u64 = 1_000_000;
-/// Between two lines of progress.
-const PROGRESS: Duration = Duration::from_secs(1);
 
 pub(super) fn crash(flags: &CrashFlags, json: bool) -> Outcome {
     let mistake = flags.mistake.as_deref().map(mistake).transpose()?;
@@ -106,21 +103,7 @@ impl Run {
     }
 
     fn all(&self) -> Option<Failure> {
-        std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..self.threads).map(|_| scope.spawn(|| self.work())).collect();
-            let mut told = Instant::now();
-            let is_watched = std::io::stderr().is_terminal();
-            while workers.iter().any(|w| !w.is_finished()) {
-                std::thread::sleep(Duration::from_millis(20));
-                if is_watched && told.elapsed() >= PROGRESS {
-                    told = Instant::now();
-                    eprint!("\r{}", self.report().text());
-                }
-            }
-            if is_watched {
-                eprintln!("\r{}", self.report().text());
-            }
-        });
+        super::on_threads(self.threads, || self.work(), || self.report().text());
         self.lock().failure.take().map(|(_, failure)| failure)
     }
 

@@ -1,10 +1,9 @@
 //! `braid lab faults`: every fault and every two of them, in every phase of every profile, and what has to come of it.
 
-use std::io::IsTerminal;
 use std::panic;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use braid_host::control::api::ApiError;
 use braid_sim::matrix::{self, Case, Faults, Layout};
@@ -15,8 +14,6 @@ use crate::commands::{self, Outcome};
 
 /// Failures that are told one by one.
 const TOLD_MAX: usize = 20;
-/// Between two lines of progress.
-const PROGRESS: Duration = Duration::from_secs(1);
 
 pub(super) fn faults(flags: &FaultsFlags, json: bool) -> Outcome {
     let cases = chosen(flags)?;
@@ -83,27 +80,12 @@ fn run_all<'a>(cases: &'a [Case], flags: &FaultsFlags) -> (u64, Vec<(&'a Case, S
             }
         }
     };
-    let is_watched = std::io::stderr().is_terminal();
-    let tell = || {
+    let so_far = || {
         let done = next.load(Ordering::Relaxed).min(cases.len());
         let failed = failures.lock().expect("nobody panics with the lock").len();
-        eprint!("\r{done} of {} cases, {failed} failed", cases.len());
+        format!("{done} of {} cases, {failed} failed", cases.len())
     };
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let mut told = Instant::now();
-        while is_watched && workers.iter().any(|worker| !worker.is_finished()) {
-            std::thread::sleep(Duration::from_millis(20));
-            if told.elapsed() >= PROGRESS {
-                told = Instant::now();
-                tell();
-            }
-        }
-    });
-    if is_watched {
-        tell();
-        eprintln!();
-    }
+    super::on_threads(threads, work, so_far);
     let mut failures = failures.into_inner().expect("nobody panics with the lock");
     failures.sort_by_key(|(case, _)| cases.iter().position(|other| other == *case));
     (trace.into_inner(), failures)

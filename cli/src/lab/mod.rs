@@ -34,6 +34,9 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// Between two words of how far something is.
+const PROGRESS: Duration = Duration::from_secs(1);
+
 /// Where `run` and `all` write unless told otherwise.
 const FOLDER: &str = "braid-lab";
 
@@ -106,6 +109,24 @@ fn grow(flags: &LabScale, json: bool) -> Outcome {
 
 fn lab_of(flags: &LabFlags) -> Lab {
     flags.threads.map_or_else(Lab::new, |threads| Lab::with_threads(threads.get()))
+}
+
+/// Work on so many threads. A terminal hears now and then how far they are: a line that is written over, and gone in the end.
+fn on_threads(threads: usize, work: impl Fn() + Sync, so_far: impl Fn() -> String) {
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(&work)).collect();
+        let (mut told, somebody_looks) = (Instant::now(), std::io::stderr().is_terminal());
+        while somebody_looks && workers.iter().any(|worker| !worker.is_finished()) {
+            std::thread::sleep(Duration::from_millis(20));
+            if told.elapsed() >= PROGRESS {
+                told = Instant::now();
+                eprint!("\r{}\x1b[K", so_far());
+            }
+        }
+        if somebody_looks {
+            eprint!("\r\x1b[K");
+        }
+    });
 }
 
 /// Tables that give something else with another number of threads.

@@ -1,7 +1,6 @@
 //! `braid lab swarm`: runs drawn from seeds, on all cores, until one fails or time is up.
 
 use std::cell::Cell;
-use std::io::IsTerminal;
 use std::panic;
 use std::path::Path;
 use std::sync::Mutex;
@@ -19,8 +18,6 @@ use crate::files;
 
 /// Seeds, unless the flags say otherwise.
 const COUNT: u64 = 1000;
-/// Between two lines of progress.
-const PROGRESS: Duration = Duration::from_secs(1);
 
 /// What has been done so far.
 #[derive(Default)]
@@ -151,38 +148,24 @@ fn many(flags: &SwarmFlags, sabotage: Option<Sabotage>, begun: Instant, tally: &
     let (next, stops) = (AtomicU64::new(0), AtomicBool::new(false));
     let found: Mutex<Option<Found>> = Mutex::new(None);
     let is_over = || stops.load(Ordering::Relaxed) || until.is_some_and(|at| Instant::now() >= at);
-    std::thread::scope(|scope| {
-        let work = || {
-            while !is_over() {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                let Some(seed) = first.checked_add(number).filter(|_| number < count) else { break };
-                let scenario = Scenario { sabotage, ..draw::scenario(seed) };
-                match quietly(|| swarm::attempt(&scenario)) {
-                    Ok(summary) => tally.add(&summary),
-                    Err(failure) => {
-                        stops.store(true, Ordering::Relaxed);
-                        let mut found = found.lock().expect("nobody panics with the lock");
-                        if found.as_ref().is_none_or(|f| f.seed > Some(seed)) {
-                            *found = Some(Found { seed: Some(seed), scenario, failure });
-                        }
+    let work = || {
+        while !is_over() {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(seed) = first.checked_add(number).filter(|_| number < count) else { break };
+            let scenario = Scenario { sabotage, ..draw::scenario(seed) };
+            match quietly(|| swarm::attempt(&scenario)) {
+                Ok(summary) => tally.add(&summary),
+                Err(failure) => {
+                    stops.store(true, Ordering::Relaxed);
+                    let mut found = found.lock().expect("nobody panics with the lock");
+                    if found.as_ref().is_none_or(|f| f.seed > Some(seed)) {
+                        *found = Some(Found { seed: Some(seed), scenario, failure });
                     }
                 }
             }
-        };
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let (mut told, somebody_looks) = (Instant::now(), std::io::stderr().is_terminal());
-        while workers.iter().any(|w| !w.is_finished()) {
-            std::thread::sleep(Duration::from_millis(20));
-            if somebody_looks && told.elapsed() >= PROGRESS {
-                told = Instant::now();
-                // A line that is written over, and gone in the end.
-                eprint!("\r{}\x1b[K", tally.text(begun));
-            }
         }
-        if somebody_looks {
-            eprint!("\r\x1b[K");
-        }
-    });
+    };
+    super::on_threads(threads, work, || tally.text(begun));
     found.into_inner().expect("nobody panics with the lock")
 }
 

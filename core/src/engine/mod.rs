@@ -103,6 +103,9 @@ struct Active {
     waits_since: Instant,
 }
 
+/// What `docs/limits.md` counts with.
+const _: () = assert!(size_of::<Active>() <= 112 && size_of::<Io>() <= 112);
+
 /// What went wrong so far.
 #[derive(Clone, Default)]
 struct Trouble {

@@ -606,6 +606,7 @@ impl Engine {
                 self.miss(device, volume, (region * REGION, (region + 1) * REGION), IoError::Gone);
             }
         }
+        self.commit.loss_lsn = self.commit.failure_lsn;
         self.stale.unflushed.push_back((self.stale.flushes, unflushed));
     }
 

@@ -6,7 +6,7 @@ use braid_core::Profile;
 use braid_core::control::{Command, Done, ErrorKind};
 use braid_core::request::{Event, RequestError};
 use braid_core::scrub::State;
-use braid_core::units::{BLOCK, DeviceId, VolumeId};
+use braid_core::units::{BLOCK, VolumeId};
 
 use super::Summary;
 use super::draw::shape;
@@ -14,7 +14,7 @@ use super::scenario::{Ask, Life, Scenario, Step};
 use crate::checker::Checker;
 use crate::fault::Fault;
 use crate::oracle::Loses;
-use crate::world::{Crash, World};
+use crate::world::World;
 
 /// Events that some wait may take; the longest that end take some ten thousand.
 const EVENTS_MAX: u64 = 5_000_000;
@@ -90,7 +90,6 @@ fn watched() -> Option<(u32, u64)> {
 impl<'a> Player<'a> {
     /// From opening to crash; false when the pool cannot be opened any more, and that is fine.
     fn live(&mut self, life: &'a Life) -> Result<bool, String> {
-        let begun = self.world.now();
         self.befall(life);
         if let Err(why) = self.world.open() {
             return if self.errors_are_fine() { Ok(false) } else { Err(Checker::Tolerance.says(why)) };
@@ -111,20 +110,12 @@ impl<'a> Player<'a> {
         self.clients.clear();
         self.destroys.clear();
         let lost_cache = self.errors_are_fine() && self.world.faults.any_pulled(self.world.now());
-        self.world.crash(if self.is_loss_unnoticed(begun) { Crash::Power } else { life.crash });
+        self.world.crash(life.crash);
         if lost_cache {
             // Without a second copy, what was in the cache of a pulled device is gone as after a power cut.
             self.world.oracle.crash(Loses::Cache);
         }
         Ok(true)
-    }
-
-    /// A device that was pulled lost its cache and the log does not say so: where only the process ends then, nobody ever notices (see
-    /// `docs/semantics.md`). So the machine goes with it.
-    fn is_loss_unnoticed(&self, begun: u64) -> bool {
-        let engine = self.world.engine();
-        let is_unnoticed = |device| !engine.has_said_what_is_missed() || engine.pool().is_online(DeviceId(device));
-        self.world.faults.pulled(begun..=self.world.now()).any(is_unnoticed)
     }
 
     /// Old troubles end, new ones begin.

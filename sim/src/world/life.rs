@@ -7,7 +7,7 @@ use braid_core::meta::superblock::{self, SLOTS, SUPERBLOCK_SIZE};
 use braid_core::queue::config::Config;
 use braid_core::request::{DeviceOp, Dispatch, Input, IoError};
 use braid_core::units::{DeviceId, Instant, IoId, Uuid};
-use braid_core::{Engine, Profile};
+use braid_core::{DeviceState, Engine, Profile};
 
 use serde::{Deserialize, Serialize};
 
@@ -175,12 +175,20 @@ impl World {
 
     /// A member was pulled, and no command went there since: nobody knows that it comes back without its write cache.
     fn is_pull_unnoticed(&self) -> bool {
-        let is_used = |device| {
-            let member = self.engine.as_ref().and_then(|engine| engine.pool().device(DeviceId(device)));
-            member.is_some_and(|member| member.state.is_used())
-        };
+        self.any_pulled_is(DeviceState::is_used)
+    }
+
+    /// A member was pulled, the pool was opened without it, and the log does not say yet what it may have lost: after the end of the process
+    /// alone nobody ever knows, and what was placed there for the first time reads as what stood there before (see `docs/semantics.md`).
+    fn is_absence_unsaid(&self) -> bool {
+        let is_unsaid = self.engine.as_ref().is_some_and(Engine::is_loss_unsaid);
+        is_unsaid && self.any_pulled_is(|state| state == DeviceState::Missing)
+    }
+
+    fn any_pulled_is(&self, is: impl Fn(DeviceState) -> bool) -> bool {
+        let device = |id| self.engine.as_ref().and_then(|engine| engine.pool().device(DeviceId(id)));
         let is_pulled = |f: &Fault| matches!(f.trouble, Trouble::Pulled { since, .. } if since <= self.now);
-        self.faults.0.iter().any(|f| is_pulled(f) && is_used(f.device))
+        self.faults.0.iter().any(|f| is_pulled(f) && device(f.device).is_some_and(|member| is(member.state)))
     }
 
     /// All troubles end; what was pulled is back.
@@ -207,8 +215,9 @@ impl World {
         self.boot
     }
 
-    /// Everything stops at this moment.
+    /// Everything stops at this moment. The machine goes with the process where that alone would leave what no opening can know.
     pub fn crash(&mut self, crash: Crash) {
+        let crash = if self.is_absence_unsaid() { Crash::Power } else { crash };
         let was_suspended = self.engine.as_ref().is_some_and(|engine| engine.is_suspended());
         let is_in_doubt = |engine: &Engine| engine.is_log_in_doubt() || engine.is_loss_unsaid();
         let was_in_doubt = self.engine.as_ref().is_some_and(is_in_doubt) || self.is_pull_unnoticed();

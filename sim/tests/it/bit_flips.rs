@@ -33,11 +33,7 @@ struct Image {
     oracle: Oracle,
 }
 
-fn image(profile: Profile, devices: usize) -> Image {
-    image_with(profile, devices, "crc32c")
-}
-
-fn image_with(profile: Profile, devices: usize, checksum: &str) -> Image {
+fn image(profile: Profile, devices: usize, checksum: &str) -> Image {
     let set = [("checksum", checksum), ("checksum_cache", "256K")];
     let mut world = World::with_pool(1, &vec![shape(64); devices], profile, profile.system(), &set);
     let volume = world.volume("v", 1 << 36, VolumeClass::Auto);
@@ -150,7 +146,7 @@ fn from_damaged_slot(image: &Image, byte: u64, is_taken: bool) -> Result<(), Str
 /// A superblock that is damaged is none. Were its checksum not looked at, many a bit of it would cost the pool, or content.
 #[test]
 fn a_superblock_that_is_damaged_does_not_count() {
-    let image = image(Profile::Single, 1);
+    let image = image(Profile::Single, 1, "crc32c");
     let ends = |is_taken| {
         let end = |byte| {
             catch_unwind(|| from_damaged_slot(&image, byte, is_taken)).unwrap_or_else(|_| Err("it stops".into()))
@@ -174,7 +170,7 @@ fn log_blocks(image: &Image) -> Vec<u64> {
 
 #[test]
 fn a_block_of_the_log_that_is_damaged_on_one_copy_is_told() {
-    let image = image(Profile::Raid1, 2);
+    let image = image(Profile::Raid1, 2, "crc32c");
     let blocks = log_blocks(&image);
     assert!(blocks.len() > 3, "{blocks:?}");
     // What no flush covers may have been torn.
@@ -195,7 +191,7 @@ fn a_block_of_the_log_that_is_damaged_on_one_copy_is_told() {
 #[test]
 fn a_gap_in_the_middle_of_the_log_is_no_end_of_it() {
     for devices in [1, 2] {
-        let image = image(if devices == 1 { Profile::Single } else { Profile::Raid1 }, devices);
+        let image = image(if devices == 1 { Profile::Single } else { Profile::Raid1 }, devices, "crc32c");
         let blocks = log_blocks(&image);
         for (i, &at) in blocks.iter().enumerate() {
             let mut world = image.world();
@@ -212,34 +208,33 @@ fn a_gap_in_the_middle_of_the_log_is_no_end_of_it() {
 }
 
 /// Bits of every block that anything was written to, one by one.
-fn every_block(profile: Profile, devices: usize, checksum: &str) {
-    let image = image_with(profile, devices, checksum);
+fn every_block(of: &str, image: &Image) {
     let mut rng = Rng::new(3);
     let (mut hit, mut unnoticed) = (0, 0);
-    for disk in 0..devices {
-        for block in image.disks[disk].written_blocks() {
+    for (disk, written) in image.disks.iter().map(Disk::written_blocks).enumerate() {
+        for block in written {
             for byte in [rng.below(64), rng.below(BLOCK)] {
                 let bit = rng.below(8) as u8;
                 hit += 1;
-                let name = format!("{profile:?}, {checksum}: bit {bit} of byte {byte} of block {block} of disk {disk}");
-                let run = catch_unwind(|| goes_unnoticed(&image, disk, block, byte, bit));
+                let name = format!("{of}: bit {bit} of byte {byte} of block {block} of disk {disk}");
+                let run = catch_unwind(|| goes_unnoticed(image, disk, block, byte, bit));
                 if run.unwrap_or_else(|_| panic!("{name}")) {
                     unnoticed += 1;
-                    let harm = harm_of_loss(&image, &copies(&image, disk, block * BLOCK + byte), 1 << bit);
+                    let harm = harm_of_loss(image, &copies(image, disk, block * BLOCK + byte), 1 << bit);
                     assert_eq!(harm, None, "{name} was not noticed");
                 }
             }
         }
     }
-    println!("{profile:?}, {checksum}: {hit} bits, {unnoticed} of no use");
+    println!("{of}: {hit} bits, {unnoticed} of no use");
 }
 
 #[test]
 fn every_block_of_a_mirror_is_served_right_and_put_right() {
     for (profile, devices) in [(Profile::Raid1, 2), (Profile::Raid1c3, 3), (Profile::Dup, 1)] {
-        every_block(profile, devices, "crc32c");
+        every_block(profile.name(), &image(profile, devices, "crc32c"));
     }
-    every_block(Profile::Raid1, 2, "xxh3");
+    every_block("raid1, xxh3", &image(Profile::Raid1, 2, "xxh3"));
 }
 
 /// How a group of the stripe journal begins; see `docs/format.md`.
@@ -249,10 +244,10 @@ const GROUP_MAGIC: [u8; 4] = *b"brRg";
 #[test]
 fn every_block_of_rows_is_served_right_and_put_right() {
     for (profile, devices) in [(Profile::Raid5, 3), (Profile::Raid6, 4)] {
-        let Image { disks, .. } = image(profile, devices);
+        let image = image(profile, devices, "crc32c");
         let is_group = |disk: &Disk, block: &u64| disk.read_bytes(block * BLOCK, BLOCK).starts_with(&GROUP_MAGIC);
         let groups = |disk: &Disk| disk.written_blocks().into_iter().filter(|block| is_group(disk, block)).count();
-        assert!(disks.iter().filter(|disk| groups(disk) > 3).count() > 1, "the journal has copies with changes");
-        every_block(profile, devices, "crc32c");
+        assert!(image.disks.iter().filter(|disk| groups(disk) > 3).count() > 1, "the journal has copies with changes");
+        every_block(profile.name(), &image);
     }
 }

@@ -8,11 +8,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use super::{Fuzz, meter};
+use crate::lab::PROGRESS;
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(20);
-/// Between two lines of progress.
-const PROGRESS: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(super) struct Watch {

@@ -101,11 +101,6 @@ impl Engine {
         self.commit.failure_lsn > self.journal.stable() && !self.slips(Slip::AnswerBeforeFailure)
     }
 
-    /// For the laboratory: an opening of the same boot would know what members missed, and of each that is not there that it is not.
-    pub fn has_said_what_is_missed(&self) -> bool {
-        !self.commit.is_opening() && self.commit.failure_lsn <= self.journal.written()
-    }
-
     /// Wakes who waited for what the log says now.
     pub(super) fn log_moved(&mut self) {
         self.marks_written();

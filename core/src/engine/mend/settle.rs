@@ -57,9 +57,6 @@ impl Engine {
         }
         let part = (unit * UNIT, (unit + 1) * UNIT);
         self.note_unflushed(volume, part.0, part.1);
-        if let Some(roster) = mend.sums.roster.filter(|_| mend.known == Known::Dirty) {
-            self.pass_page_by_absent(mend.place.expect("it was looked up"), roster.min(mend.roster));
-        }
         if let Some(row) = self.row_at(volume, unit) {
             return self.strip_mended(mend, volume, unit, row);
         }

@@ -23,8 +23,6 @@ fn tag(id: u32, copy: u64, first: u64) -> u64 {
 pub(in crate::engine) struct Sums {
     /// The page, which stays in memory until the unit is judged.
     pub(super) slot: Option<u32>,
-    /// Comings and goings of members when it was loaded.
-    pub(super) roster: Option<u64>,
     /// Place of the unit's first sum in it.
     pub(super) base: u16,
     /// Blocks without a sum.
@@ -83,9 +81,8 @@ impl Engine {
     pub(in crate::engine) fn mend_page_ready(&mut self, id: u32, slot: u32) {
         let (kind, page) = (self.sums.kind(), memory(slot, 0));
         self.pin_page(slot);
-        let roster = self.roster_of_page(slot);
         let mend = &mut self.mends[id];
-        (mend.sums.slot, mend.sums.roster) = (Some(slot), Some(roster));
+        mend.sums.slot = Some(slot);
         // One more than there are, until all were asked.
         mend.pending = 1;
         for (first, count) in runs(mend.mask) {
@@ -175,6 +172,9 @@ impl Engine {
         self.count_wrong_copies(id);
         self.note_lost(volume, unit, good, lost, self.mends[id].asked());
         self.note_sums_changed(volume, unit);
+        if self.mends[id].known == Known::Dirty && !self.commit.is_opening() {
+            self.pass_page_by_absent(slot);
+        }
         self.unpin_page(slot);
     }
 

@@ -51,13 +51,12 @@ impl Engine {
             .filter(|&member| !work.members[member].is_good && concerns(member))
             .map(|member| work.members[member].column.device)
             .collect();
-        let is_any_passed = !passed.is_empty();
-        let spared = passed.into_iter().all(|device| self.miss_row(device, row, IoError::Gone));
+        let spared = passed.iter().all(|&device| self.miss_row(device, row, IoError::Gone));
         if !spared || self.commit.is_dead() {
             return self.fail_work(id);
         }
         // Also when somebody else noted it: put in place by an opening that knows nothing of that, the change would be torn.
-        if !is_new && is_any_passed && self.commit.failure_lsn > self.journal.written() {
+        if !is_new && !passed.is_empty() && self.commit.failure_lsn > self.journal.written() {
             // Its strips are to have room when it goes on.
             let work = &mut self.rows.works[id];
             (work.step, work.memory) = (super::work::Step::Note, work.members.len() as u64 * STRIP);

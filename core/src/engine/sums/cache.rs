@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Engine, Need, PAGE_TAG, PAGES_MIN, SUMS_VOLUME, Sums, home, locate, name_of};
+use super::{Engine, Need, PAGE_TAG, PAGES_MIN, SUMS_VOLUME, Sums, home, name_of};
 use crate::chunk::Column;
 use crate::engine::mend::COPIES_MAX;
 use crate::profile::slice;
@@ -199,16 +199,10 @@ impl Engine {
         self.outputs.push_back(Output::Copy(Copy::Drop(memory(slot, 0))));
     }
 
-    /// Comings and goings of members when a page was loaded: who was not there then was not asked for its copy.
-    pub(in crate::engine) fn roster_of_page(&self, slot: u32) -> u64 {
-        self.sums.pages[slot].loaded
-    }
-
-    /// The sums of a unit in doubt were judged by the copies of its page that are here. One on a member that is not may be a
-    /// later one, which was on its way when the power went: it counts no more, or it would have its say against what was decided.
-    pub(in crate::engine) fn pass_page_by_absent(&mut self, (chunk, unit): (ChunkId, u32), roster: u64) {
-        let (index, _) = locate(self.sums.kind, u64::from(unit) * UNIT);
-        let at = home(chunk, index);
+    /// A unit in doubt was judged by the copies of its page that were there to be loaded. One on a member that was not may be a later one,
+    /// which was on its way when the power went: it counts no more, or it would have its say against what was decided.
+    pub(in crate::engine) fn pass_page_by_absent(&mut self, slot: u32) {
+        let (at, roster) = (self.place_of_page(slot), self.sums.pages[slot].loaded);
         self.pass_by_absent(SUMS_VOLUME, at, at + BLOCK, roster);
     }
 
