@@ -13,6 +13,7 @@ use super::unit::{Begun, Target};
 use super::{ChunkId, Engine, Home};
 use crate::ChunkType;
 use crate::engine::mend::runs;
+use crate::engine::rows::Writer;
 use crate::engine::scrub::range;
 use crate::engine::sums::{Need, Put, SUMS_VOLUME, locate, whose};
 use crate::queue::{CopySet, Io};
@@ -102,12 +103,13 @@ impl Engine {
     /// The page of the new place is in memory.
     pub(in crate::engine) fn put_moved_sums(&mut self, id: u32, slot: u32) {
         let m = &self.moving.moves[id];
-        let Target::Unit(_, unit) = m.to else { unreachable!("a column takes its sums along") };
+        let Target::Unit(chunk, unit) = m.to else { unreachable!("a column takes its sums along") };
         let (volume, at, mask, buf) = (m.volume, m.at, m.mask, m.buf.expect("it was read"));
         let (_, base) = locate(self.sums.kind(), u64::from(unit) * UNIT);
         for (first, count) in runs(mask) {
             self.put_sums(Put::Data(range(buf, first * BLOCK, count * BLOCK)), slot, base + first as u16);
         }
+        self.sums.lags_no_more(chunk, unit, Writer::Move(id));
         self.mark_moved(volume, at);
         self.log_move(id);
     }

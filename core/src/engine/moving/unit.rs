@@ -322,6 +322,10 @@ impl Engine {
         self.count_move_down(id);
     }
 
+    pub(in crate::engine) fn volume_of_move(&self, id: u32) -> VolumeId {
+        self.moving.moves[id].volume
+    }
+
     /// Something more is under way for it.
     pub(in crate::engine) fn hold_move(&mut self, id: u32) {
         self.moving.moves[id].pending += 1;
@@ -500,8 +504,11 @@ impl Engine {
     }
 
     fn end_move(&mut self, id: u32) {
-        let Move { volume, at, buf, epoch, is_locked, pages, .. } = self.moving.moves.remove(id);
+        let Move { volume, at, to, buf, epoch, is_locked, pages, .. } = self.moving.moves.remove(id);
         self.moving.loose.remove(&(volume, at));
+        if let Target::Unit(chunk, unit) = to {
+            self.sums.lags_no_more(chunk, unit, Writer::Move(id));
+        }
         pages.into_iter().for_each(|(_, slot)| self.let_page_go(slot));
         if let Some(buf) = buf {
             self.outputs.push_back(Output::Copy(Copy::Drop(buf)));

@@ -95,7 +95,7 @@ impl Engine {
     }
 
     /// By data member, the lanes that are written.
-    fn written(&self, id: u32) -> Vec<Lanes> {
+    pub(super) fn written(&self, id: u32) -> Vec<Lanes> {
         let work = &self.rows.works[id];
         let mut written = alloc::vec![0; work.data];
         if let What::Change(parts) = &work.what {
@@ -343,10 +343,13 @@ impl Engine {
 
     /// A strip holds what is new, and its sums are still of what was there before.
     pub(super) fn note_sums_lag(&mut self, writer: Writer, chunk: ChunkId, place: u32) {
-        if let Writer::Request(id) = writer
-            && self.is_summed(self.requests[id].request.volume)
-        {
-            self.sums.lag(chunk, place, id);
+        let volume = match writer {
+            Writer::Request(id) => self.requests[id].request.volume,
+            Writer::Move(id) => self.volume_of_move(id),
+            Writer::Nobody => return,
+        };
+        if self.is_summed(volume) {
+            self.sums.lag(chunk, place, writer);
         }
     }
 

@@ -132,7 +132,7 @@ pub(super) struct Part {
 }
 
 /// Who writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Writer {
     Request(u32),
     Move(u32),

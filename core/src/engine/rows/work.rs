@@ -189,6 +189,11 @@ impl Work {
     }
 }
 
+/// Names a question about lanes of a member, from this one on.
+fn row_tag(id: u32, member: u8, lane: u64) -> u64 {
+    TAG | u64::from(id) << 16 | u64::from(member) << 8 | lane
+}
+
 /// Blocks of memory, counted from its beginning.
 pub(super) fn part_of(buf: BufRange, first: u64, count: u64) -> BufRange {
     BufRange { offset: buf.offset + (first * BLOCK) as u32, len: (count * BLOCK) as u32, ..buf }
@@ -420,7 +425,7 @@ impl Engine {
         }
     }
 
-    /// What was read of data is compared with its checksums. Blocks without one are believed.
+    /// What was read of data is compared with its checksums. Blocks without one are believed, unless theirs is about to come.
     fn verify_work(&mut self, id: u32) {
         let work = &mut self.rows.works[id];
         (work.step, work.pending) = (Step::Verify, 1);
@@ -458,9 +463,23 @@ impl Engine {
         let (lanes, strip) = if work.step == Step::Believe { (m.made, m.new) } else { (m.asked & !m.bad, m.old) };
         let strip = strip.expect("it was read, or made");
         let (kind, page) = (self.sums.kind(), memory(slot, 0));
+        if work.step == Step::Verify && self.sums.is_lagging(work.row.0, work.place(member.into())) {
+            // Its first sums may be among those that are to follow: what has none yet is not what nobody sums.
+            for (lane, count) in runs(lanes & !self.written(id)[usize::from(member)]) {
+                self.rows.works[id].pending += 1;
+                let (tag, first) = (row_tag(id, member, lane), first + lane as u16);
+                self.outputs.push_back(Output::Page(PageWork::Unsummed {
+                    tag,
+                    kind,
+                    page,
+                    first,
+                    count: count as u16,
+                }));
+            }
+        }
         for (lane, count) in runs(lanes) {
             self.rows.works[id].pending += 1;
-            let tag = TAG | u64::from(id) << 16 | u64::from(member) << 8 | lane;
+            let tag = row_tag(id, member, lane);
             let (data, first) = (strip.range(lane, count), first + lane as u16);
             self.outputs.push_back(Output::Page(PageWork::Verify { tag, kind, data, page, first }));
         }

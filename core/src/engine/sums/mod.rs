@@ -47,6 +47,7 @@ pub(super) use self::scrub::Part;
 use self::verify::Check;
 pub(super) use self::write_back::page_on_its_way;
 use super::Engine;
+use super::rows::Writer;
 use crate::report::SumsReport;
 use crate::slab::Slab;
 use crate::sparse::{CHUNK_ROW, Sparse};
@@ -135,8 +136,8 @@ pub(super) struct Sums {
     checks: Slab<Check>,
     /// Places in rows that were taken and have got no sums yet, and what those of their blocks are to be at first.
     uninitialized: BTreeMap<(ChunkId, u32), fn(u16) -> Put>,
-    /// Places in rows that a request wrote to, and which: their sums follow before it is answered.
-    lagging: BTreeSet<(ChunkId, u32, u32)>,
+    /// Places in rows that somebody wrote to, and who: their sums follow before it is answered, or moved.
+    lagging: BTreeSet<(ChunkId, u32, Writer)>,
 }
 
 impl Sums {
@@ -163,14 +164,19 @@ impl Sums {
         self.uninitialized.remove(&(chunk, place));
     }
 
-    /// A request wrote to a place.
-    pub(super) fn lag(&mut self, chunk: ChunkId, place: u32, request: u32) {
-        self.lagging.insert((chunk, place, request));
+    /// Somebody wrote to a place.
+    pub(super) fn lag(&mut self, chunk: ChunkId, place: u32, writer: Writer) {
+        self.lagging.insert((chunk, place, writer));
+    }
+
+    /// The sums of a place have followed, or never will.
+    pub(super) fn lags_no_more(&mut self, chunk: ChunkId, place: u32, writer: Writer) {
+        self.lagging.remove(&(chunk, place, writer));
     }
 
     /// Somebody wrote to a place, and its sums are not what they are about to be.
     pub(super) fn is_lagging(&self, chunk: ChunkId, place: u32) -> bool {
-        self.lagging.range((chunk, place, 0)..=(chunk, place, u32::MAX)).next().is_some()
+        self.lagging.range((chunk, place, Writer::Request(0))..=(chunk, place, Writer::Nobody)).next().is_some()
     }
 
     pub(super) fn is_on(&self) -> bool {

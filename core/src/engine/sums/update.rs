@@ -3,6 +3,7 @@
 use super::{Engine, Need, Put, locate};
 use crate::chunk::Chunk;
 use crate::engine::data::{edges, envelope, interior};
+use crate::engine::rows::Writer;
 use crate::engine::{Active, Phase};
 use crate::request::{Op, Output, PageWork};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufRange, ChunkId, UNIT, VolumeId, round_down};
@@ -134,11 +135,11 @@ impl Engine {
         let (start, end) = envelope(request);
         for unit in start / UNIT..end.div_ceil(UNIT) {
             let entry = self.entry(request.volume, unit);
-            self.sums.lagging.remove(&(entry.chunk(), entry.unit(), id));
+            self.sums.lags_no_more(entry.chunk(), entry.unit(), Writer::Request(id));
         }
         if error.is_some() || self.pool.volume(request.volume).is_none() {
             // Its places may be nobody's by now.
-            self.sums.lagging.retain(|(.., of)| *of != id);
+            self.sums.lagging.retain(|(.., of)| *of != Writer::Request(id));
         }
     }
 
