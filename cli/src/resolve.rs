@@ -45,11 +45,12 @@ pub(crate) fn device(word: &str) -> Result<String, ApiError> {
         return absolute(&bare);
     }
     let error = ApiError::usage("device.not_found", format!("'{word}' is no device: there is no /dev/{word}"));
-    Err(match Path::new(word).exists() {
-        true => error.hint(format!("the file here is written ./{word}")),
-        false => {
-            error.hint("a device is written with a '/' or a scheme: /dev/sdb, ./disk.img, ram:1G, model:hdd,./disk.img")
-        }
+    Err(if Path::new(word).exists() {
+        error.hint(format!("the file here is written ./{word}"))
+    } else if word.starts_with("class=") {
+        error.hint("which devices are of a class is said with --class: --class ssd=/dev/sdb,/dev/sdc")
+    } else {
+        error.hint("a device is written with a '/' or a scheme: /dev/sdb, ./disk.img, ram:1G, model:hdd,./disk.img")
     })
 }
 
