@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use crate::ChunkType;
 use crate::allocator;
 use crate::chunk::Chunk;
-use crate::device::{Device, RESERVED, Used};
+use crate::device::{Device, DeviceState, RESERVED, Used};
 use crate::job::Job;
 use crate::meta::record::Record;
 use crate::meta::superblock::WITHOUT_MAX;
@@ -173,6 +173,12 @@ impl Pool {
     /// Whether a member missed something of this unit, as far as is noted.
     pub fn is_unit_stale(&self, id: DeviceId, volume: VolumeId, unit: u64) -> bool {
         self.missed_units(id, of_unit(volume, unit)) >> (unit % UNITS) & 1 == 1
+    }
+
+    /// Whether what a member has of a unit counts, be it there or not: of one that failed nothing is noted any more, since it is
+    /// behind in everything.
+    pub fn may_have_unit(&self, id: DeviceId, volume: VolumeId, unit: u64) -> bool {
+        self.device(id).is_some_and(|d| d.state != DeviceState::Failed) && !self.is_unit_stale(id, volume, unit)
     }
 
     /// What is, as it would be said anew.

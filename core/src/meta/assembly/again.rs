@@ -78,8 +78,9 @@ impl Assembly {
     /// The last groups of the journal, as far back as each follows the one before.
     ///
     /// Each copy of the journal is read by itself: a group that is whole on one of them counts. Copies of members that missed
-    /// something of it are left out, since what stands there may be older than what follows it. Units may be on other members
-    /// each: what a copy has not, or cannot read, is taken from another one, since what counts was written to all that are there.
+    /// something of it, or failed, are left out, since what stands there may be older than what follows it. Units may be on
+    /// other members each: what a copy has not, or cannot read, is taken from another one, since what counts was written to all
+    /// that are there.
     pub(super) fn replay(&self, pool: &Pool) -> Result<Replay, Stop> {
         let Some(volume) = pool.volume(INTERNAL) else { return Ok(Replay::default()) };
         let mut may_know_more = false;
@@ -91,7 +92,7 @@ impl Assembly {
             let columns = c.columns.get(part.first..part.first + part.copies).unwrap_or_default();
             for (copy, column) in columns.iter().enumerate() {
                 let (is_here, counts) =
-                    (self.present.contains_key(&column.device), !pool.is_unit_stale(column.device, INTERNAL, unit));
+                    (self.present.contains_key(&column.device), pool.may_have_unit(column.device, INTERNAL, unit));
                 may_know_more |= counts && !is_here;
                 let read = MetaRead { device: column.device, offset: column.offset + part.offset, len: UNIT };
                 if copies.len() <= copy {

@@ -44,7 +44,7 @@ fn lone_units(pool: &Pool, device: DeviceId, (volume, region): Region) -> u64 {
         };
         let part = slice(chunk.profile, chunk.columns.len(), u64::from(entry.unit()) * UNIT, UNIT);
         let columns = chunk.columns.get(part.first..part.first + part.copies).unwrap_or_default();
-        let is_good = |c: &Column| c.device != device && !pool.is_unit_stale(c.device, volume, unit);
+        let is_good = |c: &Column| c.device != device && pool.may_have_unit(c.device, volume, unit);
         columns.iter().any(|c| c.device == device) && !columns.iter().any(is_good)
     };
     (0..UNITS).filter(is_lone).fold(0, |units, bit| units | 1 << bit) & !pool.missed_units(device, (volume, region))

@@ -410,7 +410,7 @@ fn behind_everywhere(pool: &Pool) -> Option<String> {
             let Some(chunk) = pool.chunk(entry.chunk()).filter(|c| c.rows() == 0) else { continue };
             let part = slice(chunk.profile, chunk.columns.len(), u64::from(entry.unit()) * UNIT, UNIT);
             let columns = chunk.columns.get(part.first..part.first + part.copies).unwrap_or_default();
-            let is_good = |id| !pool.is_unit_stale(id, region.0, unit);
+            let is_good = |id| pool.may_have_unit(id, region.0, unit);
             if columns.iter().any(|c| pool.is_online(c.device) && is_good(c.device)) {
                 continue;
             }
@@ -433,6 +433,7 @@ fn rows_behind(pool: &Pool, device: DeviceId, region: u64) -> Option<String> {
     }
     let is_good = |c: &&Column| !pool.is_online(c.device) && !pool.is_stale(c.device, (ROWS, region));
     let absent = chunk.columns.iter().filter(is_good).filter_map(|c| pool.device(c.device));
+    let absent = absent.filter(|d| d.state != DeviceState::Failed);
     Some(missed(device, &format!("chunk {id} ({})", chunk.profile.name()), absent))
 }
 

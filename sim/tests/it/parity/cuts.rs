@@ -6,13 +6,13 @@ use braid_core::profile::column_of;
 use braid_core::request::Op;
 use braid_core::scrub::State;
 use braid_core::units::{DeviceId, KIB, MIB, VolumeId};
-use braid_core::{Profile, Slip};
+use braid_core::{DeviceState, Profile, Slip};
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::rng::Rng;
 use braid_sim::{Crash, World};
 
 use super::{PARITY, WRITE, check_parity, fill_metadata, pool, stir, take_out};
-use crate::common::{all_is_well, reopen, shape};
+use crate::common::{all_is_well, device_state, reopen, shape};
 
 /// A pool of some profile, of up to so many members, with content.
 fn drawn_pool(seed: u64, devices_max: u64) -> (Rng, Profile, usize, World, VolumeId) {
@@ -135,6 +135,42 @@ fn the_journal_never_brings_back_what_was_before_a_member_went() {
             all_is_well(&mut world);
         }
     }
+}
+
+/// A member fails, and the journal goes round without it: what stands there on that member is older than what a row without its
+/// parity got since, which is not in the journal.
+#[test]
+fn the_journal_of_a_member_that_failed_brings_nothing_back() {
+    let mut failed = 0;
+    for (seed, profile) in (0..24).flat_map(|seed| PARITY.map(|profile| (seed, profile))) {
+        let parity = profile.facts().parity as u32;
+        let devices = 2 + parity;
+        let (mut world, v) = pool(seed, devices as usize, profile, ["none", "crc32c"][seed as usize % 2]);
+        let mut rng = Rng::new(seed);
+        let mut change = |world: &mut World, rows: u64, count: u64| {
+            for _ in 0..count {
+                let (unit, block) = (8 * rows + rng.below(8), rng.below(4));
+                world.run(v, WRITE, unit * 64 * KIB + block * 4 * KIB, 4 * KIB).expect("the others have everything");
+            }
+        };
+        world.run(v, WRITE, 0, MIB).expect("there is room");
+        change(&mut world, 0, 6);
+        change(&mut world, 1, 14);
+        for device in (0..parity).map(|i| (seed as u32 + i) % devices + 1) {
+            world.faults.0.push(Fault { device, trouble: Trouble::writes_fail(0..u64::MAX, u64::MAX) });
+            change(&mut world, 1, 10 / u64::from(parity));
+        }
+        failed += (1..=devices).filter(|&device| device_state(&world, device) == DeviceState::Failed).count();
+        world.faults.0.clear();
+        // Of other rows, until the journal, which has 256 blocks, was written over what it had of the first ones.
+        change(&mut world, 1, 46 + seed / 2);
+        change(&mut world, 0, 8);
+        world.crash(Crash::Process);
+        world.open().expect("no more than it spares is away");
+        world.verify();
+        all_is_well(&mut world);
+    }
+    assert!(failed >= 12, "only {failed} members have failed");
 }
 
 /// The journal has 256 blocks, and a group as many as it changes and one. By number: where the first stand, what is written
