@@ -3,10 +3,17 @@
 //!
 //! ```text
 //!   made of all --> as its checksum says? -- yes --> written
-//!                           no: without the next one, if the rest is enough        none left: written as made of all, and reads say so
+//!                           no: without the next one, if the rest is enough
+//!                               none left: what the member itself holds --> as its checksum says? -- yes --> it stays
+//!                                                                no: written as made of all, and reads say so
 //! ```
+//!
+//! A member often holds more than what is noted says, since regions count as missed whole: what agrees with a checksum that is
+//! of what is there now is right, whoever holds it.
 
-use super::work::{Step, Trust, What};
+use alloc::vec::Vec;
+
+use super::work::{Member, Step, Trust, What};
 use super::{ALL, Engine, Lanes};
 use crate::engine::Slip;
 use crate::profile::parity::{Plan, Row};
@@ -20,6 +27,8 @@ pub(super) struct Judgement {
     pub(super) without: Option<usize>,
     /// All were left out in turn.
     is_over: bool,
+    /// It is read what the members themselves have that strips were made for.
+    pub(super) asks_heirs: bool,
 }
 
 impl Judgement {
@@ -75,7 +84,10 @@ impl Engine {
         // Of a strip that was read, what could not be counted on was made.
         work.members[..work.data].iter_mut().filter(|m| m.made != 0).for_each(|m| m.doubtful = m.made);
         if wrong == 0 || work.judgement.is_over {
-            return self.write_judged(id);
+            return match self.asks_heirs(id) {
+                true => self.read_work(id),
+                false => self.write_judged(id),
+            };
         }
         work.judgement.wrong = wrong;
         self.leave_out_next(id);
@@ -108,6 +120,33 @@ impl Engine {
                 return fits;
             }
         }
+    }
+
+    /// Nothing that the others make is as checksums say: then it is looked at what the members have for whom it is made.
+    fn asks_heirs(&mut self, id: u32) -> bool {
+        let work = &mut self.rows.works[id];
+        let wrong = work.judgement.wrong;
+        if wrong == 0 || !work.judgement.is_over || !matches!(work.what, What::Rebuild) || work.trust == Trust::Reads {
+            return false;
+        }
+        let is_asked = |(_, m): &(usize, &Member)| m.made & wrong != 0 && m.new.is_some();
+        let heirs = work.members[..work.data].iter().enumerate().filter(is_asked);
+        let reads: Vec<(usize, Lanes)> = heirs.map(|(member, m)| (member, m.made & wrong)).collect();
+        work.judgement.asks_heirs = !reads.is_empty();
+        work.plan = Plan { reads, ..Plan::default() };
+        work.judgement.asks_heirs
+    }
+
+    /// What members have is read, and checksums had their say: what is right stays as it is, the rest is written as it was made.
+    pub(super) fn keep_what_heirs_have(&mut self, id: u32) {
+        let work = &mut self.rows.works[id];
+        let asked: Vec<(usize, Lanes)> = work.plan.reads.clone();
+        for (member, lanes) in asked {
+            let m = &mut work.members[member];
+            let is_told = if m.has_own_sums { lanes & m.asked & !m.bad & !m.doubtful } else { 0 };
+            m.made &= !is_told;
+        }
+        self.write_judged(id);
     }
 
     /// Strips are as good as they get.

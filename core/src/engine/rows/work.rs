@@ -486,12 +486,15 @@ impl Engine {
         self.count_work_down(id);
     }
 
-    /// It cannot be had: what was read is believed, what was made for a member too, and what was made to explain parity is not.
+    /// It cannot be had: what was read is believed, what was made for a member too. What was made to explain parity is not, nor
+    /// what a member has that missed something.
     pub(in crate::engine) fn row_page_refused(&mut self, id: u32, member: u8) {
         let work = &mut self.rows.works[id];
-        if work.step == Step::Believe && work.hunt.is_some() {
-            let m = &mut work.members[usize::from(member)];
-            m.doubtful = m.made;
+        let m = &mut work.members[usize::from(member)];
+        match work.step {
+            Step::Believe if work.hunt.is_some() => m.doubtful = m.made,
+            Step::Verify if work.judgement.asks_heirs => m.doubtful = m.asked,
+            _ => {}
         }
         self.count_work_down(id);
     }
@@ -508,6 +511,9 @@ impl Engine {
         let work = &self.rows.works[id];
         if matches!(work.what, What::Check(_)) {
             return self.check_parity_of(id);
+        }
+        if work.judgement.asks_heirs {
+            return self.keep_what_heirs_have(id);
         }
         let lacks = |&(member, lanes): &(usize, Lanes)| {
             let m = &work.members[member];
