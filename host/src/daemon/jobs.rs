@@ -12,6 +12,7 @@ use braid_core::units::{DeviceId, UNIT};
 
 use super::events::Severity;
 use super::members::{standing, standing_now};
+use super::pools::plan;
 use super::{Daemon, lock};
 use crate::control::api::*;
 use crate::control::size;
@@ -36,6 +37,12 @@ impl Daemon {
         let (mut data, mut metadata) = (request.data.as_ref().map(choice), request.metadata.as_ref().map(choice));
         if data.is_none() && metadata.is_none() {
             (data, metadata) = (Some(Choice::default()), Some(Choice::default()));
+        }
+        let mut notes = Vec::new();
+        if let Some(convert) = metadata.as_mut().and_then(|choice| choice.convert.as_mut()) {
+            let (copies, note) = plan::kept_on(*convert);
+            *convert = copies;
+            notes.extend(note);
         }
         let task = Task::Balance { data: data.clone(), metadata: metadata.clone() };
         let trial = task.clone();
@@ -66,9 +73,9 @@ impl Daemon {
             metadata_profile.name(),
             size::long(moves)
         );
-        let change =
-            Change { dry_run: request.dry_run, before: Some(before), after, move_bytes: moves, ..Change::done(what) };
-        if !request.dry_run {
+        let dry_run = request.dry_run;
+        let change = Change { dry_run, before: Some(before), after, move_bytes: moves, notes, ..Change::done(what) };
+        if !dry_run {
             pool.ask(|pump| pump.control(Command::Balance { data, metadata }))?;
             self.events.tell(Severity::Info, Some(&pool.name), "job.started", change.what.clone());
         }

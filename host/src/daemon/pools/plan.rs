@@ -16,6 +16,19 @@ fn fresh_uuid() -> Uuid {
     Uuid(uuid::Uuid::new_v4().into_bytes())
 }
 
+/// Metadata that was asked for with parity is kept in copies; the sentence that says so.
+pub(in crate::daemon) fn kept_on(metadata: Profile) -> (Profile, Option<String>) {
+    if metadata.carries(ChunkType::Metadata) {
+        return (metadata, None);
+    }
+    let (asked, copies) = (metadata.name(), metadata.system());
+    let note = format!(
+        "metadata on {asked} is kept on {}: it survives as much, and the journal of rows, which stands there, needs copies",
+        copies.name()
+    );
+    (copies, Some(note))
+}
+
 /// What the request stands for: profiles, classes and tiers made definite.
 pub(super) fn new_pool(request: &CreatePool, claimed: &[Claimed]) -> Result<(NewPool, Vec<String>), ApiError> {
     let count = claimed.len();
@@ -30,16 +43,8 @@ pub(super) fn new_pool(request: &CreatePool, claimed: &[Claimed]) -> Result<(New
     let data = profile("data", &request.data, usual_data)?;
     // Parity without metadata that survives as much would be for nothing.
     let otherwise = if data.carries(ChunkType::Metadata) { usual_metadata } else { data.system() };
-    let mut metadata = profile("metadata", &request.metadata, otherwise)?;
-    if !metadata.carries(ChunkType::Metadata) {
-        let copies = metadata.system();
-        notes.push(format!(
-            "metadata on {} is kept on {}: it survives as much, and the journal of rows, which stands there, needs copies",
-            metadata.name(),
-            copies.name()
-        ));
-        metadata = copies;
-    }
+    let (metadata, note) = kept_on(profile("metadata", &request.metadata, otherwise)?);
+    notes.extend(note);
     let survives = |p: Profile| p.facts().tolerated_failures;
     if data.facts().parity > 0 && survives(metadata) < survives(data) {
         notes.push(format!(
