@@ -8,25 +8,18 @@ use braid_host::control::check;
 
 /// Commands that the design has and this version has not, with what they are about.
 const NOT_YET: &[(&str, &str)] = &[
-    ("attach", "adding a mirror"),
     ("check", "checking a pool offline"),
     ("clear", "clearing error counters"),
     ("config", "the configuration file"),
     ("debug", "debug bundles"),
-    ("detach", "removing a mirror"),
     ("doctor", "the check of the machine"),
-    ("drain", "emptying a device"),
     ("dump-super", "dumping superblocks"),
-    ("evacuate", "emptying a device"),
     ("heat", "the heat map"),
     ("history", "the history of commands"),
     ("inspect-internal", "looking into a pool's records"),
-    ("jobs", "long jobs"),
     ("label", "labelling devices"),
-    ("rebuild", "rebuilding"),
     ("rename", "renaming a pool"),
     ("report", "reports"),
-    ("resilver", "rebuilding"),
     ("resize-device", "resizing a device"),
     ("snapshot", "snapshots"),
     ("top", "the live view"),
@@ -35,12 +28,7 @@ const NOT_YET: &[(&str, &str)] = &[
 ];
 
 /// The same for `braid device …`.
-const DEVICE_NOT_YET: &[(&str, &str)] = &[
-    ("offline", "taking a device out of service"),
-    ("online", "bringing a device back"),
-    ("ready", "waiting for devices"),
-    ("resize", "resizing a device"),
-];
+const DEVICE_NOT_YET: &[(&str, &str)] = &[("ready", "waiting for devices"), ("resize", "resizing a device")];
 
 /// Words of `zpool create` between the pool and the devices, and the profile that does the same.
 const VDEV_WORDS: &[(&str, &str)] = &[
@@ -72,7 +60,24 @@ pub(crate) fn hint(words: &[String]) -> Option<ApiError> {
     let names = || rest.iter().filter(|w| !w.starts_with('-')).copied().collect::<Vec<_>>();
     let pool = || names().first().map_or("tank", |n| n.rsplit('/').next().unwrap_or(n)).to_string();
     match first {
-        "create" if !rest.contains(&"-V") => vdevs(&rest),
+        "create" if !rest.contains(&"-V") => vdevs(&rest).or_else(|| level(&rest)),
+        "attach" => Some(attach(&names())),
+        "detach" | "drain" | "evacuate" => {
+            let command = format!("braid remove {}", rest.join(" "));
+            Some(meant(
+                "grammar.foreign",
+                "a device leaves with remove, which moves its content to the others first",
+                command,
+            ))
+        }
+        "rebuild" | "resilver" => {
+            let why = "members are brought up to date by themselves, once they are back or replaced";
+            Some(meant("grammar.foreign", why, format!("braid status {}", pool())))
+        }
+        "jobs" => Some(meant("grammar.foreign", "jobs are a part of the status", "braid status")),
+        "device" if matches!(rest.first(), Some(&"offline" | &"online")) => {
+            Some(meant("grammar.foreign", "it is a command of its own", format!("braid {}", rest.join(" "))))
+        }
         // What follows may be foreign as well: the last hint is one that works.
         "zpool" | "zfs" | "btrfs" => hint(&words[1..])
             .or_else(|| Some(meant("grammar.foreign", "braid is one command", format!("braid {}", rest.join(" "))))),
@@ -83,10 +88,10 @@ pub(crate) fn hint(words: &[String]) -> Option<ApiError> {
             Some(meant("grammar.foreign", "braid has no modes as mdadm has", format!("braid status {}", pool())))
         }
         "--examine" | "-E" => Some(meant("grammar.foreign", "braid has no modes as mdadm has", "braid device scan")),
-        "--create" | "-C" | "--build" => {
+        "--create" | "-C" | "--build" => level(&rest).or_else(|| {
             let command = "braid create tank -d raid1 /dev/sda /dev/sdb";
             Some(meant("grammar.foreign", "braid has no modes as mdadm has", command))
-        }
+        }),
         "--assemble" | "-A" => Some(meant("grammar.foreign", "braid has no modes as mdadm has", "braid import -a")),
         "--stop" | "-S" => {
             Some(meant("grammar.foreign", "braid has no modes as mdadm has", format!("braid export {}", pool())))
@@ -126,6 +131,40 @@ fn lvcreate(words: &[&str]) -> ApiError {
         "volumes are made with a noun and a verb",
         format!("braid volume create {group}/{name} {size}"),
     )
+}
+
+/// `attach tank sda sdb`: a pool has as many copies as its profile says.
+fn attach(names: &[&str]) -> ApiError {
+    let pool = names.first().unwrap_or(&"tank");
+    let device = names.get(1..).and_then(|devices| devices.last()).unwrap_or(&"DEVICE");
+    let command = format!("braid add {pool} {device}   and then: braid balance start -d raid1 -m raid1 {pool}");
+    meant("grammar.foreign", "a pool has as many copies as its profile says, on whichever devices have room", command)
+}
+
+/// `create /dev/md0 --level=6 --raid-devices=4 sda ...`: levels of mdadm.
+fn level(words: &[&str]) -> Option<ApiError> {
+    let apart = |w: &str| matches!(w, "-l" | "--level" | "-n" | "--raid-devices" | "-c" | "--chunk");
+    let level = words.iter().find_map(|w| w.strip_prefix("--level=")).or_else(|| option(words, &["-l", "--level"]))?;
+    let profile = match level.trim_start_matches("raid") {
+        "0" | "stripe" => "raid0",
+        "1" | "mirror" => "raid1",
+        "4" | "5" => "raid5",
+        "6" => "raid6",
+        "10" => "raid10",
+        "linear" => "single",
+        _ => return None,
+    };
+    let is_value = |at: usize| at > 0 && apart(words[at - 1]);
+    let plain = words.iter().enumerate().filter(|&(at, w)| !w.starts_with('-') && !is_value(at)).map(|(_, w)| *w);
+    let plain: Vec<&str> = plain.collect();
+    let (pool, devices) = plain.split_first()?;
+    let pool = pool.rsplit('/').next().unwrap_or(pool);
+    let command = format!("braid create {pool} -d {profile} {}", devices.join(" "));
+    Some(meant(
+        "grammar.foreign",
+        "braid has no levels: profiles are said with -d for data, and -m for metadata",
+        command,
+    ))
 }
 
 /// `create tank mirror sda sdb`: vdevs, which braid has not.
@@ -213,6 +252,12 @@ mod tests {
             ("lvcreate -L 10G -n v vg", "braid volume create vg/v 10G"),
             ("lvextend -L +5G vg/v", "braid resize vg/v +5G"),
             ("lvs", "braid volume list"),
+            ("create --level=6 tank /dev/sda /dev/sdb", "braid create tank -d raid6 /dev/sda /dev/sdb"),
+            ("mdadm --create /dev/md0 -l 5 -n 3 /dev/sd[abc]", "braid create md0 -d raid5 /dev/sd[abc]"),
+            ("device offline tank 2", "braid offline tank 2"),
+            ("zpool detach tank sda", "braid remove tank sda"),
+            ("evacuate tank 2", "braid remove tank 2"),
+            ("resilver tank", "braid status tank"),
         ] {
             let words: Vec<String> = typed.split(' ').map(String::from).collect();
             let error = hint(&words).unwrap_or_else(|| panic!("{typed}: no hint"));
@@ -240,7 +285,7 @@ mod tests {
     fn unknown_words_and_words_too_early() {
         let commands: Vec<String> = ["status", "share", "shares", "unshare", "list"].map(String::from).into();
         for (word, code, exit) in [
-            ("rebuild", "not_yet", 1),
+            ("trim", "not_yet", 1),
             ("snap", "not_yet", 1),
             ("sha", "command.ambiguous", 2),
             ("re", "command.ambiguous", 2),

@@ -61,7 +61,7 @@ impl Entry {
         let Remembered { uuid, name, devices, .. } = &self.remembered;
         let places: Vec<String> = devices.iter().map(|d| d.display().to_string()).collect();
         let action = format!(
-            "connect what is missing (it was at {}), then, or to go on without it: braid import {name}   \
+            "connect what is missing (members were at {}), then, or to go on without it: braid import {name}   \
              give the pool up: braid export {name}",
             places.join(" ")
         );
