@@ -131,6 +131,8 @@ pub struct World {
     /// Blocks of devices whose last write failed, and those of them that the client believes written: since which request.
     failed: BTreeSet<(u32, u64)>,
     stale: BTreeMap<(u32, u64), u64>,
+    /// Blocks of the engine's own memory that were read from such a place: they may be looked at, not used.
+    outdated: BTreeSet<(u32, u64)>,
     /// Blocks of devices that a misdirected write left wrong, once.
     spoilt: BTreeSet<(u32, u64)>,
     /// When bits of these changed, by device and block.
@@ -189,6 +191,7 @@ impl World {
             boot: 1,
             failed: BTreeSet::new(),
             stale: BTreeMap::new(),
+            outdated: BTreeSet::new(),
             spoilt: BTreeSet::new(),
             flipped: BTreeMap::new(),
             spoilt_still: BTreeSet::new(),

@@ -24,6 +24,10 @@ struct Carried {
     wants_alone: bool,
     /// Bytes of all segments.
     len: u64,
+    /// Blocks of memory a read fills from a place that missed a write.
+    outdated: Vec<(u32, u64)>,
+    /// Memory that a read fills.
+    filled: Vec<BufRange>,
 }
 
 impl World {
@@ -42,7 +46,9 @@ impl World {
         let is_whole = len > 0 && offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK);
         hold!(Place, is_whole && end <= member.size, "{dispatch:?} on {} bytes", member.size);
         self.check_apart(dispatch);
-        let Carried { content, members, gaps, wants_alone, len: carried } = self.carried(dispatch);
+        let Carried { content, members, gaps, wants_alone, len: carried, outdated, filled } = self.carried(dispatch);
+        filled.into_iter().for_each(|range| self.renew(range));
+        self.outdated.extend(outdated);
         match op {
             DeviceOp::Read | DeviceOp::Write { .. } => hold!(Place, carried == len, "{carried} bytes in {dispatch:?}"),
             _ => {
@@ -86,8 +92,12 @@ impl World {
                 }
                 Segment::Payload(range) => {
                     self.check_payload(device, at, range, is_write);
-                    if !is_write {
-                        self.check_fresh(device, at, range);
+                    match is_write {
+                        true => self.check_current(range),
+                        false => {
+                            carried.outdated.extend(self.outdated_of(device, at, range));
+                            carried.filled.push(range);
+                        }
                     }
                     carried.members += 1;
                     carried.wants_alone |= self.asked.get(&range.buf.0.into()).is_some_and(|a| a.request.no_merge);
@@ -156,17 +166,37 @@ impl World {
         hold!(Place, at >= RESERVED && is_there, "payload at {at} of device {device}");
     }
 
-    /// No copy is read that missed a write whose answer was good before the read was asked for.
-    fn check_fresh(&self, device: DeviceId, at: u64, range: BufRange) {
+    /// No copy is read that missed a write whose answer was good before the read was asked for. A rebuild may look at what the
+    /// member has that it is for, where only that can be as its checksum says: those blocks of its memory.
+    fn outdated_of(&self, device: DeviceId, at: u64, range: BufRange) -> Vec<(u32, u64)> {
         let end = at + u64::from(range.len);
         let asked = self.asked.get(&range.buf.0.into()).map(|asked| asked.op);
-        let mut stale = self.stale.range((device.0, at / BLOCK)..(device.0, end.div_ceil(BLOCK)));
+        let stale = self.stale.range((device.0, at / BLOCK)..(device.0, end.div_ceil(BLOCK)));
         // A scrub reads over what holds nothing any more.
         let counts = |block: u64| asked.is_some() || self.holds_something(device, block);
-        let missed = stale.find(|((_, block), since)| **since < asked.unwrap_or(u64::MAX) && counts(*block));
-        let missed = missed.map(|((_, block), _)| block * BLOCK);
-        let place = missed.unwrap_or_default();
-        hold!(Members, missed.is_none(), "a read at {at} of device {device}, which missed a write at {place}");
+        let missed = stale.filter(|((_, block), since)| **since < asked.unwrap_or(u64::MAX) && counts(*block));
+        let missed: Vec<u64> = missed.map(|((_, block), _)| block * BLOCK).collect();
+        let in_rows = |place: u64| self.chunk_at(device, place, BLOCK).is_some_and(|chunk| chunk.rows() > 0);
+        if let Some(place) = missed.iter().find(|place| asked.is_some() || !in_rows(**place)) {
+            hold!(Members, false, "a read at {at} of device {device}, which missed a write at {place}");
+        }
+        missed.into_iter().map(|place| (range.buf.0, (u64::from(range.offset) + place - at) / BLOCK)).collect()
+    }
+
+    /// What was read from a place that missed a write goes nowhere.
+    pub(super) fn check_current(&self, range: BufRange) {
+        if !self.outdated.is_empty() {
+            let used = self.outdated.range(blocks_of(range)).next();
+            hold!(Members, used.is_none(), "{range:?} is used, which was read from a place that missed a write");
+        }
+    }
+
+    /// Memory has other content now.
+    pub(super) fn renew(&mut self, range: BufRange) {
+        if !self.outdated.is_empty() {
+            let blocks = blocks_of(range);
+            self.outdated.retain(|block| !blocks.contains(block));
+        }
     }
 
     /// An extent that the engine holds for a chunk: a column that goes there is written and read by nobody; of one that was
@@ -199,4 +229,10 @@ impl World {
             (chunk.kind == ChunkType::System) == system && chunk.columns.iter().any(holds)
         })
     }
+}
+
+/// As [`World::outdated`] counts them.
+fn blocks_of(range: BufRange) -> std::ops::Range<(u32, u64)> {
+    let (start, end) = (u64::from(range.offset), u64::from(range.offset) + u64::from(range.len));
+    (range.buf.0, start / BLOCK)..(range.buf.0, end.div_ceil(BLOCK))
 }

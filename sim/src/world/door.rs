@@ -56,6 +56,8 @@ impl World {
                 Output::Issue(dispatch) => self.issue(dispatch),
                 Output::Copy(copy) => self.copy(copy),
                 Output::Combine(work) => {
+                    work.addends.iter().for_each(|addend| self.check_current(addend.from));
+                    work.to.iter().flatten().for_each(|to| self.renew(*to));
                     if self.keeps_payload {
                         let made = combine::made(&work, |range| self.memory(range).to_vec());
                         made.into_iter().for_each(|(to, stamps)| self.memory(to).copy_from_slice(&stamps));
@@ -83,6 +85,9 @@ impl World {
                     self.done.push((tag, result));
                 }
                 Output::Page(work) => {
+                    if let PageWork::Sum { data, .. } = work {
+                        self.check_current(data);
+                    }
                     self.compared.1 += u64::from(matches!(work, PageWork::Verify { .. }));
                     let answer = match self.keeps_payload {
                         true => {
@@ -148,6 +153,15 @@ impl World {
     }
 
     fn copy(&mut self, copy: Copy) {
+        match copy {
+            Copy::Zero(range) => self.renew(range),
+            Copy::Move { from, to } => {
+                self.check_current(from);
+                self.renew(to);
+            }
+            Copy::Scratch { .. } => {}
+            Copy::Drop(buf) => self.outdated.retain(|block| block.0 != buf.0),
+        }
         if !self.keeps_payload {
             return;
         }
