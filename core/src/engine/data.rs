@@ -312,6 +312,11 @@ impl Engine {
             self.requests[id].error = Some(RequestError::NoVolume);
             return self.reply(id);
         }
+        // Its answer is known. On disk it would leave copies unlike that nobody may make alike any more.
+        if self.commit.is_dead() {
+            self.requests[id].error = Some(RequestError::Io);
+            return self.reply(id);
+        }
         if !self.intend(id) {
             return;
         }

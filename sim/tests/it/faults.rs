@@ -3,7 +3,7 @@
 use braid_core::Profile;
 use braid_core::control::{Command, VolumeClass};
 use braid_core::profile::column_of;
-use braid_core::request::{Content, Event, Op, RequestError};
+use braid_core::request::{Content, DeviceOp, Event, Op, RequestError};
 use braid_core::scrub::State;
 use braid_core::units::{BLOCK, MIB, STRIP, VolumeId};
 use braid_core::{ChunkType, DeviceState};
@@ -58,6 +58,24 @@ fn a_latent_sector_is_an_error_until_it_is_written_again() {
         assert_eq!(world.run(v, Op::Read, at, BLOCK), Ok(()));
     }
     assert_eq!(device_state(&world, device), DeviceState::Online, "a read that fails is no reason to give up a member");
+}
+
+/// A write that can only be answered with an error is not sent: on disk it would leave copies unlike, or a place unlike its checksum.
+#[test]
+fn where_the_log_cannot_be_written_nothing_else_is() {
+    let (mut world, v) = pool(Profile::Dup, 1);
+    // What is marked needs no log to be written over.
+    world.run(v, WRITE, 0, 64 * 1024).unwrap();
+    befalls(&mut world, 1, Trouble::writes_fail(0..u64::MAX >> 1, u64::MAX));
+    world.control(Command::RenameVolume { volume: v, name: "w".into() }).unwrap_err();
+    assert!(world.engine().is_suspended());
+    world.keep_dispatched = true;
+    world.dispatched.clear();
+    for op in [WRITE, Op::Write { fua: true }, Op::Discard, Op::WriteZeroes { no_hole: true, fua: false }] {
+        assert_eq!(world.run(v, op, 0, 64 * 1024), Err(RequestError::Io), "{op:?}");
+    }
+    assert_eq!(world.run(v, Op::Read, 0, MIB), Ok(()));
+    assert!(world.dispatched.iter().all(|d| d.op == DeviceOp::Read), "{:?}", world.dispatched);
 }
 
 #[test]
