@@ -198,6 +198,7 @@ impl World {
             DeviceOp::Flush if is_fine => disks[i].flushed(mark),
             DeviceOp::Flush if strike == Some(Strike::Forgets) => {
                 disks[i].lose_cache(rng);
+                self.forgot.insert(device.0, self.now);
                 if self.may_lose_caches {
                     self.oracle.cache_lost();
                 }

@@ -129,7 +129,12 @@ impl World {
     pub(super) fn check_difference(&mut self, event: &Event) {
         let Event::ScrubDifference { len, copies, .. } = event else { return };
         let blocks = |c: &ScrubCopy| (c.device.0, c.offset / BLOCK)..(c.device.0, (c.offset + len) / BLOCK);
-        if copies.iter().any(|c| self.flipped.range(blocks(c)).any(|(_, at)| self.now - at < JUST_NOW_NS)) {
+        let is_new = |at: &u64| self.now - at < JUST_NOW_NS;
+        let has_changed = |c: &ScrubCopy| {
+            self.forgot.get(&c.device.0).is_some_and(is_new) || self.flipped.range(blocks(c)).any(|(_, at)| is_new(at))
+        };
+        // What was true when it was read.
+        if copies.iter().any(has_changed) {
             return;
         }
         for at in (0..*len).step_by(BLOCK as usize) {
