@@ -573,6 +573,9 @@ impl Engine {
             let (start, end) = if request.op == Op::Discard { interior(&request) } else { envelope(&request) };
             self.forget_lost(request.volume, start, end);
         }
+        if !failed {
+            change = change.max(self.shift_to_be_written());
+        }
         let active = &mut self.requests[id];
         (active.phase, active.waits_since) = (Phase::Commit, self.now);
         let waiter = Waiter::Request(id);

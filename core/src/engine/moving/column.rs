@@ -23,6 +23,7 @@ use crate::chunk::{Chunk, Shift};
 use crate::device::Used;
 use crate::engine::Slip;
 use crate::job::Task;
+use crate::meta::journal::Lsn;
 use crate::meta::record::Record;
 use crate::profile::slice;
 use crate::units::{ChunkId, DeviceId, UNIT};
@@ -252,13 +253,19 @@ impl Engine {
             return Turn::Moved;
         }
         let record = Record::Column { chunk: id, column: shift.column as u16, to: shift.to };
-        self.journal.append(&record);
+        self.moving.shifted = Some(self.journal.append(&record));
         self.pool.apply(record).expect("its extent was held");
         // A power cut may bring the old column back.
         self.hold_extent(Shift { to: old, ..shift }, Used { len: stripe, chunk: id });
         self.retire_extent(old);
         self.source_shifted(id, old.device);
         Turn::Moved
+    }
+
+    /// What changes goes to where a column is now. Its answer waits until that is in the log: an opening after a crash of the process
+    /// would take the place that it had before, which has none of it.
+    pub(in crate::engine) fn shift_to_be_written(&self) -> Option<Lsn> {
+        self.moving.shifted.filter(|lsn| *lsn >= self.journal.written())
     }
 
     /// Nothing is copied into it, or is to be.

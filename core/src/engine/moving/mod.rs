@@ -63,6 +63,8 @@ pub(super) struct Work {
     pass: Pass,
     /// The column that is on its way.
     shift: Option<column::Shifting>,
+    /// The record of the last one that arrived.
+    shifted: Option<Lsn>,
     /// Units that are copied into it once more: some copy of them was written since.
     again: BTreeSet<(VolumeId, u64)>,
     /// How often a member may have lost what it got.
