@@ -30,6 +30,10 @@ const NOT_YET: &[(&str, &str)] = &[
 /// The same for `braid device …`.
 const DEVICE_NOT_YET: &[(&str, &str)] = &[("ready", "waiting for devices"), ("resize", "resizing a device")];
 
+/// Options of mdadm's create that may have their value as the next word.
+const MDADM_VALUES: &str =
+    "-l --level -n --raid-devices -x --spare-devices -c --chunk -e --metadata -b --bitmap -p --layout -N --name";
+
 /// Words of `zpool create` between the pool and the devices, and the profile that does the same.
 const VDEV_WORDS: &[(&str, &str)] = &[
     ("mirror", "raid1"),
@@ -143,7 +147,6 @@ fn attach(names: &[&str]) -> ApiError {
 
 /// `create /dev/md0 --level=6 --raid-devices=4 sda ...`: levels of mdadm.
 fn level(words: &[&str]) -> Option<ApiError> {
-    let apart = |w: &str| matches!(w, "-l" | "--level" | "-n" | "--raid-devices" | "-c" | "--chunk");
     let level = words.iter().find_map(|w| w.strip_prefix("--level=")).or_else(|| option(words, &["-l", "--level"]))?;
     let profile = match level.trim_start_matches("raid") {
         "0" | "stripe" => "raid0",
@@ -154,7 +157,7 @@ fn level(words: &[&str]) -> Option<ApiError> {
         "linear" => "single",
         _ => return None,
     };
-    let is_value = |at: usize| at > 0 && apart(words[at - 1]);
+    let is_value = |at: usize| at > 0 && MDADM_VALUES.split(' ').any(|option| option == words[at - 1]);
     let plain = words.iter().enumerate().filter(|&(at, w)| !w.starts_with('-') && !is_value(at)).map(|(_, w)| *w);
     let plain: Vec<&str> = plain.collect();
     let (pool, devices) = plain.split_first()?;
@@ -254,6 +257,12 @@ mod tests {
             ("lvs", "braid volume list"),
             ("create --level=6 tank /dev/sda /dev/sdb", "braid create tank -d raid6 /dev/sda /dev/sdb"),
             ("mdadm --create /dev/md0 -l 5 -n 3 /dev/sd[abc]", "braid create md0 -d raid5 /dev/sd[abc]"),
+            ("mdadm -C /dev/md0 -e 1.2 -l 6 -n 2 sda sdb", "braid create md0 -d raid6 sda sdb"),
+            ("attach tank sda sdb", "braid add tank sdb   and then: braid balance start -d raid1 -m raid1 tank"),
+            ("drain tank 2", "braid remove tank 2"),
+            ("jobs", "braid status"),
+            ("rebuild tank", "braid status tank"),
+            ("device online tank 2", "braid online tank 2"),
             ("device offline tank 2", "braid offline tank 2"),
             ("zpool detach tank sda", "braid remove tank sda"),
             ("evacuate tank 2", "braid remove tank 2"),

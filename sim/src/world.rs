@@ -137,12 +137,12 @@ pub struct World {
     spoilt: BTreeSet<(u32, u64)>,
     /// When bits of these changed, by device and block.
     flipped: BTreeMap<(u32, u64), u64>,
-    /// When a device lost its cache with a flush, for the last time.
-    forgot: BTreeMap<u32, u64>,
     /// Those of them that nobody has written since.
     spoilt_still: BTreeSet<(u32, u64)>,
     /// Rows of parity with such a block: chunk, row, block of the strips.
     spoilt_rows: BTreeSet<(ChunkId, u32, u64)>,
+    /// When a device lost its cache with a flush, for the last time.
+    cache_lost: BTreeMap<u32, u64>,
     batch: Vec<Input>,
 }
 
@@ -196,9 +196,9 @@ impl World {
             outdated: BTreeSet::new(),
             spoilt: BTreeSet::new(),
             flipped: BTreeMap::new(),
-            forgot: BTreeMap::new(),
             spoilt_still: BTreeSet::new(),
             spoilt_rows: BTreeSet::new(),
+            cache_lost: BTreeMap::new(),
             batch: Vec::new(),
         }
     }

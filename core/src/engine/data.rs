@@ -572,8 +572,6 @@ impl Engine {
         if !failed {
             let (start, end) = if request.op == Op::Discard { interior(&request) } else { envelope(&request) };
             self.forget_lost(request.volume, start, end);
-        }
-        if !failed {
             change = change.max(self.shift_to_be_written());
         }
         let active = &mut self.requests[id];

@@ -32,7 +32,7 @@ use super::{Active, Engine, Slip};
 use crate::meta::journal::Lsn;
 use crate::meta::record::Record;
 use crate::regions::{self, REGION, Region, touched};
-use crate::request::{Op, RequestError};
+use crate::request::Op;
 use crate::units::{BLOCK, Instant, UNIT, VolumeId};
 use crate::volume::Entry;
 
@@ -140,11 +140,6 @@ impl Engine {
         let Some(lsn) = marks.map(|mark| mark.lsn).max().filter(|lsn| *lsn >= self.journal.written()) else {
             return true;
         };
-        if self.commit.is_dead() {
-            self.requests[id].error = Some(RequestError::Io);
-            self.reply(id);
-            return false;
-        }
         self.intent.waiting.push_back((lsn, id));
         false
     }

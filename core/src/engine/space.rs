@@ -288,10 +288,7 @@ impl Engine {
     ///
     /// While it waits it looks at no place, so it leaves its epoch: what it waits for may be waiting for that.
     pub(super) fn no_space(&mut self, id: u32, kind: ChunkType) {
-        if self.commit.is_dead() {
-            self.requests[id].error = Some(RequestError::Io);
-            self.reply(id);
-        } else if self.commit.is_checkpointing() || self.space.is_waiting() || self.close_spare_chunks() {
+        if self.commit.is_checkpointing() || self.space.is_waiting() || self.close_spare_chunks() {
             self.space.leave(self.requests[id].epoch);
             self.requests[id].waits_since = self.now;
             self.space.starved.push(id);

@@ -24,10 +24,6 @@ struct Carried {
     wants_alone: bool,
     /// Bytes of all segments.
     len: u64,
-    /// Blocks of memory a read fills from a place that missed a write.
-    outdated: Vec<(u32, u64)>,
-    /// Memory that a read fills.
-    filled: Vec<BufRange>,
 }
 
 impl World {
@@ -46,9 +42,10 @@ impl World {
         let is_whole = len > 0 && offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK);
         hold!(Place, is_whole && end <= member.size, "{dispatch:?} on {} bytes", member.size);
         self.check_apart(dispatch);
-        let Carried { content, members, gaps, wants_alone, len: carried, outdated, filled } = self.carried(dispatch);
-        filled.into_iter().for_each(|range| self.renew(range));
-        self.outdated.extend(outdated);
+        let Carried { content, members, gaps, wants_alone, len: carried } = self.carried(dispatch);
+        if op == DeviceOp::Read {
+            self.note_outdated(dispatch);
+        }
         match op {
             DeviceOp::Read | DeviceOp::Write { .. } => hold!(Place, carried == len, "{carried} bytes in {dispatch:?}"),
             _ => {
@@ -92,12 +89,8 @@ impl World {
                 }
                 Segment::Payload(range) => {
                     self.check_payload(device, at, range, is_write);
-                    match is_write {
-                        true => self.check_current(range),
-                        false => {
-                            carried.outdated.extend(self.outdated_of(device, at, range));
-                            carried.filled.push(range);
-                        }
+                    if is_write {
+                        self.check_current(range);
                     }
                     carried.members += 1;
                     carried.wants_alone |= self.asked.get(&range.buf.0.into()).is_some_and(|a| a.request.no_merge);
@@ -164,6 +157,18 @@ impl World {
             || self.is_held(device, at, len, is_write)
             || !is_write && (self.is_within(device, at, len, true) || self.is_left(device, at, len));
         hold!(Place, at >= RESERVED && is_there, "payload at {at} of device {device}");
+    }
+
+    /// What a read brings from places that missed a write is remembered.
+    fn note_outdated(&mut self, dispatch: Dispatch) {
+        if self.stale.is_empty() && self.outdated.is_empty() {
+            return;
+        }
+        for (at, range) in self.read_into(dispatch.id, dispatch.offset) {
+            let outdated = self.outdated_of(dispatch.device, at, range);
+            self.renew(range);
+            self.outdated.extend(outdated);
+        }
     }
 
     /// No copy is read that missed a write whose answer was good before the read was asked for. A rebuild may look at what the

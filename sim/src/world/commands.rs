@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use braid_core::request::{DeviceOp, Dispatch, Input, IoError, Segment};
-use braid_core::units::{BLOCK, IoId};
+use braid_core::units::{BLOCK, BufRange, IoId};
 
 use super::{Running, World, mix};
 use crate::checker::hold;
@@ -198,7 +198,7 @@ impl World {
             DeviceOp::Flush if is_fine => disks[i].flushed(mark),
             DeviceOp::Flush if strike == Some(Strike::Forgets) => {
                 disks[i].lose_cache(rng);
-                self.forgot.insert(device.0, self.now);
+                self.cache_lost.insert(device.0, self.now);
                 if self.may_lose_caches {
                     self.oracle.cache_lost();
                 }
@@ -219,8 +219,8 @@ impl World {
         }
     }
 
-    /// Fills the memory of a read from the disk.
-    fn fill(&mut self, id: IoId, disk: usize, offset: u64) {
+    /// The memory that a read fills, and from where on the device.
+    pub(super) fn read_into(&self, id: IoId, offset: u64) -> Vec<(u64, BufRange)> {
         let mut at = offset;
         let mut segments = Vec::new();
         for segment in self.engine().segments(id) {
@@ -233,8 +233,13 @@ impl World {
                 Segment::Record(_) => panic!("a read into a record"),
             };
         }
+        segments
+    }
+
+    /// Fills the memory of a read from the disk.
+    fn fill(&mut self, id: IoId, disk: usize, offset: u64) {
         let shift = if self.sabotage == Some(Sabotage::ReadElsewhere) { BLOCK } else { 0 };
-        for (at, range) in segments {
+        for (at, range) in self.read_into(id, offset) {
             if is_page(range.buf) {
                 let bytes = self.disks[disk].read_bytes(at + shift, BLOCK);
                 self.pages.page(range.buf).copy_from_slice(&bytes);

@@ -131,7 +131,8 @@ impl World {
         let blocks = |c: &ScrubCopy| (c.device.0, c.offset / BLOCK)..(c.device.0, (c.offset + len) / BLOCK);
         let is_new = |at: &u64| self.now - at < JUST_NOW_NS;
         let has_changed = |c: &ScrubCopy| {
-            self.forgot.get(&c.device.0).is_some_and(is_new) || self.flipped.range(blocks(c)).any(|(_, at)| is_new(at))
+            self.cache_lost.get(&c.device.0).is_some_and(is_new)
+                || self.flipped.range(blocks(c)).any(|(_, at)| is_new(at))
         };
         // What was true when it was read.
         if copies.iter().any(has_changed) {

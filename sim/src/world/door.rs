@@ -56,9 +56,9 @@ impl World {
                 Output::Issue(dispatch) => self.issue(dispatch),
                 Output::Copy(copy) => self.copy(copy),
                 Output::Combine(work) => {
-                    work.addends.iter().for_each(|addend| self.check_current(addend.from));
-                    work.to.iter().flatten().for_each(|to| self.renew(*to));
                     if self.keeps_payload {
+                        work.addends.iter().for_each(|addend| self.check_current(addend.from));
+                        work.to.iter().flatten().for_each(|to| self.renew(*to));
                         let made = combine::made(&work, |range| self.memory(range).to_vec());
                         made.into_iter().for_each(|(to, stamps)| self.memory(to).copy_from_slice(&stamps));
                     }
@@ -153,23 +153,19 @@ impl World {
     }
 
     fn copy(&mut self, copy: Copy) {
-        match copy {
-            Copy::Zero(range) => self.renew(range),
-            Copy::Move { from, to } => {
-                self.check_current(from);
-                self.renew(to);
-            }
-            Copy::Scratch { .. } => {}
-            Copy::Drop(buf) => self.outdated.retain(|block| block.0 != buf.0),
-        }
         if !self.keeps_payload {
             return;
         }
         match copy {
             Copy::Zero(range) if is_page(range.buf) => self.pages.zero(range),
-            Copy::Zero(range) => self.memory(range).fill(0),
+            Copy::Zero(range) => {
+                self.renew(range);
+                self.memory(range).fill(0);
+            }
             Copy::Move { from, to } if is_page(from.buf) => self.pages.copy(from.buf, to.buf),
             Copy::Move { from, to } => {
+                self.check_current(from);
+                self.renew(to);
                 let stamps = self.memory(from).to_vec();
                 self.memory(to).copy_from_slice(&stamps);
             }
@@ -183,6 +179,7 @@ impl World {
             Copy::Drop(id) => {
                 assert!(self.scratch.remove(&id.0), "scratch {id} is not in use");
                 self.buffers.remove(&id.0);
+                self.outdated.retain(|block| block.0 != id.0);
             }
         }
     }
