@@ -31,6 +31,8 @@ pub enum Slip {
     ColumnBeforeCopy,
     /// A column that an ended job had under way arrives while another job runs.
     OldColumnArrives,
+    /// What is written to where a column is now is answered before that is in the log.
+    ShiftNotAwaited,
     /// What is written to a strip does not go to where its column is on its way.
     ColumnMissesWrites,
     /// Every superblock has the same generation, and so the same slot.

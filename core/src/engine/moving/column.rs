@@ -265,7 +265,7 @@ impl Engine {
     /// What changes goes to where a column is now. Its answer waits until that is in the log: an opening after a crash of the process
     /// would take the place that it had before, which has none of it.
     pub(in crate::engine) fn shift_to_be_written(&self) -> Option<Lsn> {
-        self.moving.shifted.filter(|lsn| *lsn >= self.journal.written())
+        self.moving.shifted.filter(|lsn| *lsn >= self.journal.written() && !self.slips(Slip::ShiftNotAwaited))
     }
 
     /// Nothing is copied into it, or is to be.

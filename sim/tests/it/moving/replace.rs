@@ -1,5 +1,6 @@
 //! Members that another one replaces: columns change places.
 
+use std::collections::BTreeSet;
 use std::panic;
 
 use braid_core::control::{Command, ErrorKind, VolumeClass};
@@ -127,6 +128,51 @@ fn power_cuts_while_columns_go_lose_nothing() {
             steps += 97;
         }
     }
+}
+
+/// A column goes, what is written to where it is now is answered, and the process ends: at every step from there on. The log is on
+/// disks that are slow and busy, so that it comes last.
+fn ended_after_a_column_went(steps: u64, slip: Option<Slip>) -> bool {
+    let mut world = World::with_pool(1, &vec![shape(96); 4], Profile::Single, Profile::Raid1, &[]);
+    let v = world.volume("v", 512 * MIB, VolumeClass::Data);
+    (0..8).for_each(|i| world.run(v, WRITE, i * MIB, MIB).unwrap());
+    world.run(v, Op::Flush, 0, 0).unwrap();
+    let by = join(&mut world, &shape(96));
+    world.slip = slip;
+    reopen(&mut world);
+    let old = world.places(v, 0)[0].0;
+    let records = |c: &braid_core::chunk::Chunk| c.kind != ChunkType::Data;
+    let log: BTreeSet<u32> =
+        world.engine().pool().chunks().filter(|c| records(c)).flat_map(|c| &c.columns).map(|c| c.device.0).collect();
+    assert!(!log.contains(&old.0) && !log.contains(&by), "{log:?} {old}");
+    let slow = Trouble::Slow { since: 0, until: u64::MAX, factor: 100 };
+    world.faults.0.extend(log.into_iter().map(|device| Fault { device, trouble: slow.clone() }));
+    world.command(replace(old.0, by));
+    for i in 0.. {
+        if world.places(v, 0)[0].0 != old {
+            break;
+        }
+        assert_ne!(state(&world), Some(State::Finished));
+        if i % 2 == 0 && world.engine().in_flight() < 64 {
+            world.submit(0, v, WRITE, 8 * MIB + i % 64 * 64 * 1024, 4096, Content::Unsaid);
+        }
+        world.step();
+    }
+    (0..4).for_each(|i| _ = world.submit(0, v, WRITE, i * 64 * 1024, 64 * 1024, Content::Unsaid));
+    (0..steps).for_each(|_| _ = world.step());
+    world.crash(Crash::Process);
+    (world.slip, world.faults.0) = (None, Vec::new());
+    world.open().expect("nobody is missing");
+    world.run_until_quiet();
+    (0..8).for_each(|i| world.run(v, Op::Read, i * MIB, MIB).unwrap());
+    world.wrong.is_empty()
+}
+
+#[test]
+fn what_was_written_after_a_column_went_outlives_the_process() {
+    assert!((0..60).all(|steps| ended_after_a_column_went(steps, None)));
+    let is_fine = |steps| panic::catch_unwind(|| ended_after_a_column_went(steps, Some(Slip::ShiftNotAwaited)));
+    assert!(!(0..60).all(|steps| is_fine(steps).unwrap_or(false)), "nobody sees it when it is not awaited");
 }
 
 /// A replacement is canceled at any moment, and the member that was to come is removed at once: what was on its way there does not
