@@ -274,6 +274,12 @@ impl Oracle {
         Some(cell)
     }
 
+    /// Whether a read may see this value in a sector, as things are now.
+    pub fn may_stand(&self, volume: u32, sector: u64, value: u64) -> bool {
+        let cell = self.volumes.get(&volume).and_then(|v| v.cells.get(&sector));
+        cell.map_or(value == 0, |cell| cell.may_be(value))
+    }
+
     /// What a flush submitted now covers.
     pub fn mark(&self) -> u64 {
         self.seq

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use braid_core::control::{ControlError, Done};
 use braid_core::request::{Dispatch, Event, Input, Request};
-use braid_core::units::ChunkId;
+use braid_core::units::{ChunkId, VolumeId};
 use braid_core::{Engine, Slip};
 
 use crate::crash::tape::Tape;
@@ -52,6 +52,16 @@ struct Asked {
     request: Request,
     op: u64,
     mark: u64,
+}
+
+/// A write that a block of a device missed, and a client believes written.
+#[derive(Clone, Copy)]
+struct Missed {
+    /// The last request by then.
+    since: u64,
+    volume: VolumeId,
+    /// Its first byte in the volume.
+    block: u64,
 }
 
 /// See the module.
@@ -128,9 +138,9 @@ pub struct World {
     next_tag: u64,
     wake: Option<u64>,
     boot: u8,
-    /// Blocks of devices whose last write failed, and those of them that the client believes written: since which request.
+    /// Blocks of devices whose last write failed, and those of them that the client believes written.
     failed: BTreeSet<(u32, u64)>,
-    stale: BTreeMap<(u32, u64), u64>,
+    stale: BTreeMap<(u32, u64), Missed>,
     /// Blocks of the engine's own memory that were read from such a place: they may be looked at, not used.
     outdated: BTreeSet<(u32, u64)>,
     /// Blocks of devices that a misdirected write left wrong, once.

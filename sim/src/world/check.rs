@@ -7,9 +7,9 @@ use braid_core::meta::superblock::{SLOTS, SUPERBLOCK_SIZE};
 use braid_core::request::{DeviceOp, Dispatch, Segment};
 use braid_core::units::{BLOCK, BufRange, DeviceId};
 
-use super::World;
+use super::{Missed, World};
 use crate::checker::hold;
-use crate::disk::{Content, SECTOR};
+use crate::disk::{Content, SECTOR, SECTORS};
 use crate::watch::{Gaps, Sent};
 
 /// What the segments of a command come to.
@@ -171,21 +171,37 @@ impl World {
         }
     }
 
-    /// No copy is read that missed a write whose answer was good before the read was asked for. A rebuild may look at what the
-    /// member has that it is for, where only that can be as its checksum says: those blocks of its memory.
+    /// No copy is read that missed a write whose answer was good before the read was asked for. In rows there is more to a strip
+    /// than a copy: a rebuild may look at what the member has that it is for, where only that can be as its checksum says. What
+    /// it looks at goes nowhere (these blocks of its memory), unless so much of the write had come that far that the checksum
+    /// agrees: such a block stays, and is as good as any.
     fn outdated_of(&self, device: DeviceId, at: u64, range: BufRange) -> Vec<(u32, u64)> {
         let end = at + u64::from(range.len);
         let asked = self.asked.get(&range.buf.0.into()).map(|asked| asked.op);
         let stale = self.stale.range((device.0, at / BLOCK)..(device.0, end.div_ceil(BLOCK)));
         // A scrub reads over what holds nothing any more.
         let counts = |block: u64| asked.is_some() || self.holds_something(device, block);
-        let missed = stale.filter(|((_, block), since)| **since < asked.unwrap_or(u64::MAX) && counts(*block));
-        let missed: Vec<u64> = missed.map(|((_, block), _)| block * BLOCK).collect();
-        let in_rows = |place: u64| self.chunk_at(device, place, BLOCK).is_some_and(|chunk| chunk.rows() > 0);
-        if let Some(place) = missed.iter().find(|place| asked.is_some() || !in_rows(**place)) {
-            hold!(Members, false, "a read at {at} of device {device}, which missed a write at {place}");
+        let missed = stale.filter(|((_, block), missed)| missed.since < asked.unwrap_or(u64::MAX) && counts(*block));
+        let mut outdated = Vec::new();
+        for (place, missed) in missed.map(|((_, block), missed)| (block * BLOCK, *missed)) {
+            let in_rows = self.chunk_at(device, place, BLOCK).is_some_and(|chunk| chunk.rows() > 0);
+            if in_rows && self.has_what_counts(device, place, missed) {
+                continue;
+            }
+            let looks = in_rows && asked.is_none();
+            hold!(Members, looks, "a read at {at} of device {device}, which missed a write at {place}");
+            outdated.push((range.buf.0, (u64::from(range.offset) + place - at) / BLOCK));
         }
-        missed.into_iter().map(|place| (range.buf.0, (u64::from(range.offset) + place - at) / BLOCK)).collect()
+        outdated
+    }
+
+    /// A place that missed a write has what may be read of its block all the same.
+    fn has_what_counts(&self, device: DeviceId, place: u64, Missed { volume, block, .. }: Missed) -> bool {
+        let mut stamps = [0; SECTORS];
+        self.disks[device.index() - 1].read_stamps(place, &mut stamps);
+        let mut sectors = (block / SECTOR..).zip(stamps);
+        self.places(volume, block).contains(&(device, place))
+            && sectors.all(|(sector, stamp)| self.oracle.may_stand(volume.0, sector, stamp))
     }
 
     /// What was read from a place that missed a write goes nowhere.

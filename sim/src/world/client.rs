@@ -6,7 +6,7 @@ use braid_core::control::{Command, ControlError, Done, VolumeClass};
 use braid_core::request::{Content as Tag, Input, NO_BUF, Op, Request, RequestError};
 use braid_core::units::{BLOCK, BufId, ClientId, VolumeId};
 
-use super::{Asked, World};
+use super::{Asked, Missed, World};
 use crate::checker::{Checker, hold};
 use crate::disk::SECTOR;
 
@@ -127,7 +127,8 @@ impl World {
             let failed =
                 places.into_iter().map(|(d, at)| (d.0, at / BLOCK)).filter(|place| self.failed.contains(place));
             let since = self.next_tag - 1;
-            self.stale.extend(failed.map(|place| (place, since)).collect::<Vec<_>>());
+            let missed = Missed { since, volume, block };
+            self.stale.extend(failed.map(|place| (place, missed)).collect::<Vec<_>>());
         }
     }
 
