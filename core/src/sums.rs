@@ -128,7 +128,7 @@ pub fn kept(kind: Checksum, sum: u64) -> u64 {
     sum.max(1)
 }
 
-/// Where the sum of a block is: `slot` counts the blocks of the page's units.
+/// At which byte of a page the sum of a block is: `slot` counts the blocks of the page's units.
 fn place(kind: Checksum, slot: u32) -> usize {
     const CRC32C: u32 = Checksum::Crc32c.units_per_sector() * BLOCKS_PER_UNIT as u32;
     const XXH3: u32 = Checksum::Xxh3.units_per_sector() * BLOCKS_PER_UNIT as u32;
@@ -142,10 +142,12 @@ fn place(kind: Checksum, slot: u32) -> usize {
 
 /// The sum of a block; 0 = none.
 pub fn get(page: &Page, kind: Checksum, slot: u32) -> u64 {
-    let at = place(kind, slot);
-    let mut sum = [0; 8];
-    sum[..kind.width()].copy_from_slice(&page[at..at + kind.width()]);
-    u64::from_le_bytes(sum)
+    let sum = &page[place(kind, slot)..];
+    // Of a width that is known beforehand: it is looked up for every block that is read.
+    match kind {
+        Checksum::Xxh3 => sum.first_chunk().map_or(0, |sum| u64::from_le_bytes(*sum)),
+        Checksum::Crc32c | Checksum::None => sum.first_chunk().map_or(0, |sum| u32::from_le_bytes(*sum).into()),
+    }
 }
 
 /// Puts in the sum of a block, as it is kept; 0 = none.

@@ -21,7 +21,7 @@ use braid_host::backend::{DiskSpec, OpenOptions, open};
 use braid_host::pump::{Load, Options, PumpHandle, Setup, Without};
 use braid_host::reactor::Choice;
 
-const VOLUME: u64 = 64 * MIB;
+const VOLUME: u64 = 256 * MIB;
 const DEPTH: usize = 32;
 
 struct Blocks {
@@ -77,9 +77,9 @@ fn main() {
     let word = |at: usize, usual: &'static str| args.get(at).map_or(usual, String::as_str);
     let reads: u64 = word(0, "1000000").parse().expect("how many reads");
     let checksum = Checksum::parse(word(1, "none")).expect("none, crc32c or xxh3");
-    let spec = DiskSpec::parse(word(2, "ram:256M")).expect("a disk");
+    let spec = DiskSpec::parse(word(2, "ram:1G")).expect("a disk");
     let (disk, facts) =
-        open(&spec, OpenOptions { create_size: Some(256 * MIB), ..OpenOptions::default() }).expect("a disk");
+        open(&spec, OpenOptions { create_size: Some(1024 * MIB), ..OpenOptions::default() }).expect("a disk");
     let device = NewDevice {
         uuid: Uuid([1; 16]),
         path: "disk".into(),
