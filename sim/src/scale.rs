@@ -12,7 +12,7 @@
 //! The engine alone is measured, as in [`cost`](crate::cost): CPU time of the thread, no payload, no disks. Times are those of
 //! this machine at this moment, so only their growth is judged: the exponent p of the best fit of n^p. What grows with the
 //! logarithm from 10 to 10,000 grows fourfold, p = 0.2; a pool that no longer fits the processor's cache costs more without
-//! a step more being taken, so p up to [`LOGARITHMIC`] counts as that. Instructions are not counted.
+//! a step more being taken, so p up to [`LOGARITHMIC`] counts as that. Steps are counted with `sim/examples/requests.rs`.
 //!
 //! Memory is what the process holds more of afterwards (its resident set), from samples: a map as dense as can be, of a TiB, and
 //! ones with a leaf of its own for each unit. They come first and stay, since memory that was given back would be taken again.
@@ -195,17 +195,32 @@ fn world(devices: usize, bytes: u64, profile: &str, seed: u64) -> World {
     world
 }
 
+/// 4 KiB at random places of a volume on raid10, 32 at a time.
+pub struct Requests(Bench);
+
+impl Requests {
+    /// On a pool of so many devices.
+    pub fn on(devices: usize, seed: u64) -> Requests {
+        let span = (devices as u64 * 20 * MIB).max(GIB);
+        let mut world = world(devices, TIB, "raid10", seed);
+        let volume = world.volume("v", span, VolumeClass::Auto);
+        world.run_until_quiet();
+        let mut bench = Bench::of(world, volume, span / (4 * KIB));
+        (0..span).step_by(MIB as usize).for_each(|at| bench.one(WRITE, at, MIB));
+        Requests(bench)
+    }
+
+    /// ns of one of so many.
+    pub fn ns_of(&mut self, op: Op, count: u64) -> f64 {
+        self.0.random(op, count, 32) as f64 / count as f64
+    }
+}
+
 /// ns of a read and of an overwrite.
-pub fn requests_on(devices: usize, requests: u64, seed: u64) -> (f64, f64) {
-    let span = (devices as u64 * 20 * MIB).max(GIB);
-    let mut world = world(devices, TIB, "raid10", seed);
-    let volume = world.volume("v", span, VolumeClass::Auto);
-    world.run_until_quiet();
-    let mut bench = Bench::of(world, volume, span / (4 * KIB));
-    (0..span).step_by(MIB as usize).for_each(|at| bench.one(WRITE, at, MIB));
-    let read = least(3, || bench.random(Op::Read, requests, 32));
-    let write = least(3, || bench.random(WRITE, requests, 32));
-    (read / requests as f64, write / requests as f64)
+pub fn requests_on(devices: usize, count: u64, seed: u64) -> (f64, f64) {
+    let mut requests = Requests::on(devices, seed);
+    let mut least_of = |op| (0..3).map(|_| requests.ns_of(op, count)).fold(f64::MAX, f64::min);
+    (least_of(Op::Read), least_of(WRITE))
 }
 
 /// Bytes of a member where one is lost.
