@@ -97,6 +97,13 @@ struct Volume {
     undecided: BTreeSet<u64>,
 }
 
+impl Volume {
+    /// Whether a read that begins now may see this value in a sector.
+    fn may_be(&self, sector: u64, value: u64) -> bool {
+        self.cells.get(&sector).map_or(value == 0, |cell| cell.may_be(value))
+    }
+}
+
 /// A read on its way.
 #[derive(Clone, Debug)]
 struct Reader {
@@ -274,10 +281,9 @@ impl Oracle {
         Some(cell)
     }
 
-    /// Whether a read may see this value in a sector, as things are now.
-    pub fn may_stand(&self, volume: u32, sector: u64, value: u64) -> bool {
-        let cell = self.volumes.get(&volume).and_then(|v| v.cells.get(&sector));
-        cell.map_or(value == 0, |cell| cell.may_be(value))
+    /// Whether a read that begins now may see this value in a sector; of a volume that is not there, none.
+    pub fn may_be(&self, volume: u32, sector: u64, value: u64) -> bool {
+        self.volumes.get(&volume).is_some_and(|v| v.may_be(sector, value))
     }
 
     /// What a flush submitted now covers.
@@ -329,7 +335,7 @@ impl Oracle {
         let (Some(values), Some(v)) = (values, self.volumes.get_mut(&reader.volume)) else { return Ok(()) };
         for (i, (&value, allowed)) in values.iter().zip(&reader.allowed).enumerate() {
             let sector = reader.start + i as u64;
-            let now = v.cells.get(&sector).is_some_and(|c| c.may_be(value));
+            let now = v.may_be(sector, value);
             if !allowed.contains(&value) && !now && !reader.open.contains(&sector) {
                 let (volume, versions) = (reader.volume, v.cells.get(&sector).map(|c| &c.versions));
                 return Err(format!(

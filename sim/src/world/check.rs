@@ -185,7 +185,7 @@ impl World {
         let mut outdated = Vec::new();
         for (place, missed) in missed.map(|((_, block), missed)| (block * BLOCK, *missed)) {
             let in_rows = self.chunk_at(device, place, BLOCK).is_some_and(|chunk| chunk.rows() > 0);
-            if in_rows && self.has_what_counts(device, place, missed) {
+            if in_rows && self.is_current(device, place, missed) {
                 continue;
             }
             let looks = in_rows && asked.is_none();
@@ -195,13 +195,13 @@ impl World {
         outdated
     }
 
-    /// A place that missed a write has what may be read of its block all the same.
-    fn has_what_counts(&self, device: DeviceId, place: u64, Missed { volume, block, .. }: Missed) -> bool {
+    /// A place that missed a write has all the same what may be read of its block.
+    fn is_current(&self, device: DeviceId, place: u64, Missed { volume, block, .. }: Missed) -> bool {
         let mut stamps = [0; SECTORS];
         self.disks[device.index() - 1].read_stamps(place, &mut stamps);
         let mut sectors = (block / SECTOR..).zip(stamps);
         self.places(volume, block).contains(&(device, place))
-            && sectors.all(|(sector, stamp)| self.oracle.may_stand(volume.0, sector, stamp))
+            && sectors.all(|(sector, stamp)| self.oracle.may_be(volume.0, sector, stamp))
     }
 
     /// What was read from a place that missed a write goes nowhere.

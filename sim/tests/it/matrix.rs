@@ -77,6 +77,10 @@ fn cases_that_found_something() {
             "raid1-none/replace/cache-lost@2.1+cache-lost@3.1",
             // A member that had the whole log alone lost its cache: of what others had nothing was noted, not even in memory.
             "raid1-none/rebuild/torn@1.1+cache-lost@2.1",
+            // A strip whose write failed had come to its disk, was what its checksum says, and stayed: the checker called it a stale copy.
+            "raid5/write/given-up@3.0+bit-flip@2.1",
+            "raid5x4/write/bit-flip@1.0+given-up@3.2",
+            "raid5x5/write/bit-flip@5.1+stale-return@1.1",
         ]
         .map(|case| case.parse().expect("a case")),
     );
