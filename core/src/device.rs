@@ -218,6 +218,11 @@ pub struct Device {
 }
 
 impl Device {
+    /// Checkpoints write its superblock: it is there, and does not part from the pool.
+    pub(crate) fn has_superblock(&self) -> bool {
+        self.state.is_used() && !self.is_behind && self.role != Role::Parting
+    }
+
     /// A member that has done nothing yet.
     pub fn new(id: DeviceId, new: &NewDevice) -> Device {
         Device {

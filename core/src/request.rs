@@ -18,7 +18,7 @@
 
 use crate::combine::Combine;
 use crate::sums::{Checksum, PageName};
-use crate::units::{BufId, BufRange, ChunkId, ClientId, DeviceId, Instant, IoId, VolumeId};
+use crate::units::{BufId, BufRange, ChunkId, ClientId, DeviceId, Instant, IoId, Uuid, VolumeId};
 
 pub use crate::content::Content;
 
@@ -122,6 +122,13 @@ pub enum Input {
         /// crc32c of all of it.
         crc: u32,
     },
+    /// The answer to [`Output::Superblock`], given before the next drain ends.
+    Superblock {
+        /// The tag of the question.
+        tag: u64,
+        /// It is one of this pool, for this device.
+        is_whole: bool,
+    },
     /// What the clock on the wall says now, for people to read; the engine adds what has passed since.
     Clock {
         /// Seconds since 1970.
@@ -159,6 +166,18 @@ pub enum Output {
         tag: u64,
         /// Whole blocks.
         data: alloc::vec::Vec<BufRange>,
+    },
+    /// Is what was read into memory a superblock of this pool for this device: [`crate::meta::superblock::is_whole`]? Answered at
+    /// once, and exactly once, by [`Input::Superblock`].
+    Superblock {
+        /// Comes back in the answer.
+        tag: u64,
+        /// One slot.
+        slot: BufRange,
+        /// The pool.
+        pool: Uuid,
+        /// The device.
+        device: Uuid,
     },
     /// Checksums to make, to put in and to compare, at once and before the next output is carried out.
     Page(PageWork),

@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant as Clock};
 
 use braid_core::meta::format::NewPool;
-use braid_core::meta::superblock::Superblock;
+use braid_core::meta::superblock::{self, Superblock};
 use braid_core::request::{Event, Input, Output, Reply, Request};
 use braid_core::units::{DeviceId, Instant, MIB, Uuid};
 
@@ -210,6 +210,11 @@ impl Pump {
                 Output::Digest { tag, data } => {
                     let crc = combine::digest(&self.buffers, &data);
                     self.engine.handle(now, Input::Digested { tag, crc });
+                }
+                Output::Superblock { tag, slot, pool, device } => {
+                    let bytes = self.buffers.range(slot).expect("the engine names buffers that it was given");
+                    let is_whole = superblock::is_whole(bytes, pool, device);
+                    self.engine.handle(now, Input::Superblock { tag, is_whole });
                 }
                 Output::Compare { tag, a, b } => {
                     let equal = self.buffers.equal(a, b).expect("the engine names buffers that it was given");

@@ -121,7 +121,7 @@ impl Checker {
             Checker::Copies => (
                 "copies",
                 "a scrub tells every block whose copies differ and no other, and differences it tells while clients write are \
-                 there at that moment",
+                 there at that moment; a superblock that it calls damaged is",
                 "what it misses while clients write; copies that are wrong alike",
             ),
             Checker::Tolerance => (

@@ -178,6 +178,9 @@ fn settle(engine: &mut Engine, now: &mut u64, issued: &mut Vec<IoId>) {
                         engine.handle(Instant(*now), answer);
                     }
                 }
+                Output::Superblock { tag, .. } => {
+                    engine.handle(Instant(*now), Input::Superblock { tag, is_whole: true })
+                }
                 Output::Digest { tag, .. } => engine.handle(Instant(*now), Input::Digested { tag, crc: 0 }),
                 _ => {}
             }

@@ -12,6 +12,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use braid_core::meta::superblock;
+use braid_core::units::Uuid;
+
 use crate::device::{Buses, Model, Timing};
 use crate::rng::Rng;
 
@@ -129,6 +132,13 @@ impl Records {
     pub(crate) fn block(&self, stamps: [u64; SECTORS]) -> Block {
         let record = stamps.iter().any(|&stamp| is_rubbish(stamp)).then(|| self.0.get(&stamps)).flatten();
         record.map_or(Block::Stamps(stamps), |bytes| Block::Bytes(bytes.clone()))
+    }
+
+    /// What was read is a whole superblock.
+    pub(crate) fn is_superblock(&self, stamps: &[u64], pool: Uuid, device: Uuid) -> bool {
+        let blocks = stamps.as_chunks::<SECTORS>().0;
+        let slot: Vec<u8> = blocks.iter().flat_map(|stamps| self.block(*stamps).bytes()).collect();
+        superblock::is_whole(&slot, pool, device)
     }
 
     pub(crate) fn clear(&mut self) {

@@ -181,6 +181,7 @@ impl Bare {
                 Output::Idle { .. } => return told,
                 done @ Output::Done { .. } => told.push(done),
                 Output::Reply(_) | Output::Copy(_) | Output::Combine(_) | Output::Event(_) => {}
+                Output::Superblock { tag, .. } => self.put(Input::Superblock { tag, is_whole: true }),
                 Output::Digest { tag, .. } => self.put(Input::Digested { tag, crc: 0 }),
                 // What is read is right.
                 Output::Page(

@@ -5,7 +5,10 @@ use braid_host::nbd::client::{Client, Wish};
 use braid_host::nbd::proto::cmd;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::thread;
+use std::time::Duration;
 
+const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
 
@@ -88,6 +91,30 @@ fn find_planted_damage(checksum: &str) {
     assert!(info["done_bytes"].as_u64() >= Some(64 * MIB), "{info}");
     let status = real.ok("status tank");
     assert!(status.contains("the last scrub found 1 block whose copies are not alike or wrong"), "{status}");
+}
+
+#[test]
+fn a_damaged_superblock_is_told_and_written_anew() {
+    let real = Real::start();
+    let disks = [real.disk("d0.img", 256 * MIB), real.disk("d1.img", 256 * MIB)].join(" ");
+    real.ok(&format!("create tank -d raid1 -m raid1 {disks}"));
+    real.ok("volume create tank/v 64M");
+    // A checkpoint may come between and write one of them.
+    let slots = [64 * KIB, 512 * KIB];
+    slots.into_iter().for_each(|slot| damage(&real, "d1.img", slot + 100));
+    let run = real.braid("scrub start -B tank");
+    assert_eq!(run.code, 1, "it found something: {run:?}");
+    let told = |slot| format!("16KiB of the pool's own records at byte {slot} of device 2 ({})", real.word("d1.img"));
+    let events = real.ok("events tank");
+    assert!(slots.into_iter().any(|slot| events.contains(&told(slot))), "{events}");
+    // Checkpoints follow a scrub, and take their time.
+    for _ in 0..50 {
+        if real.braid("scrub start -B tank").code == 0 {
+            return;
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    panic!("it stays damaged: {}", real.ok("events tank"));
 }
 
 #[test]

@@ -362,6 +362,7 @@ impl Engine {
             Input::Compared { tag, equal } if tag & rows::TAG != 0 => self.row_compared(tag, equal),
             Input::Compared { tag, equal } => self.scrub_compared(tag, equal),
             Input::Verified { tag, bad } => self.verified(tag, bad),
+            Input::Superblock { tag, is_whole } => self.slot_checked(tag, is_whole),
             Input::Digested { tag, crc } => self.digested(tag, crc),
             Input::Clock { unix_s } => self.wall = (self.now, unix_s),
             Input::Tick => {}
@@ -705,6 +706,7 @@ impl Engine {
             Owner::Flush | Owner::CheckpointFlush => self.device_flushed(&io, result),
             Owner::Discard(chunk) => self.chunk_discarded(chunk),
             Owner::Scrub(piece) => self.scrub_read(piece, &io, result),
+            Owner::ScrubSlot => self.slot_read(&io, result),
             Owner::Mend(id) | Owner::Restore(id) => self.mend_io_done(id, &io, result),
             Owner::Move(id) => self.move_io_done(id, io, result),
             Owner::Wipe => self.slot_wiped(io.device, result),

@@ -101,6 +101,11 @@ impl core::fmt::Display for SlotError {
     }
 }
 
+/// Whether a slot holds a superblock that was written there, of this pool and for this device.
+pub fn is_whole(slot: &[u8], pool: Uuid, device: Uuid) -> bool {
+    Superblock::decode(slot).is_ok_and(|sb| sb.pool == pool && sb.device_uuid == device)
+}
+
 impl Superblock {
     /// An opening begins.
     pub(crate) fn note_opening(&mut self, opening: Uuid) {

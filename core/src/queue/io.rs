@@ -31,6 +31,8 @@ pub(crate) enum Owner {
     Discard(ChunkId),
     /// One copy of a piece that a scrub reads.
     Scrub(u32),
+    /// A slot of a superblock that a scrub reads.
+    ScrubSlot,
     /// One block of a unit that is mended under the range lock, where a client may wait.
     Mend(u32),
     /// The same, in the background.
@@ -70,7 +72,7 @@ impl Owner {
     /// scrub or a mend would make a client's command longer, and each of them the other's.
     const fn flags(self) -> u8 {
         match self {
-            Owner::Scrub(_) => 1 << 4,
+            Owner::Scrub(_) | Owner::ScrubSlot => 1 << 4,
             Owner::Mend(_) => 1 << 5,
             Owner::Restore(_) | Owner::RowInBackground(_) => 1 << 6,
             Owner::Move(_) => 1 << 7,
@@ -92,7 +94,7 @@ impl Owner {
             }
             Owner::Page => Class::AsyncWrite,
             Owner::Discard(_) => Class::Trim,
-            Owner::Scrub(_) => Class::Scrub,
+            Owner::Scrub(_) | Owner::ScrubSlot => Class::Scrub,
             // Under a lock that a client may wait for: not of a class that settings can bring to a stand.
             Owner::Restore(_) | Owner::RowInBackground(_) if op == DeviceOp::Read => Class::AsyncRead,
             // A client waits for a page of checksums that is read, and nobody for one that is written.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use braid_core::combine::Combine;
 use braid_core::request::{Copy, DeviceOp, Dispatch, Input, PageWork, Segment};
-use braid_core::units::{BLOCK, BufId, BufRange};
+use braid_core::units::{BLOCK, BufId, BufRange, Uuid};
 use braid_core::{Engine, units::DeviceId};
 
 use super::looks::Place;
@@ -104,6 +104,11 @@ impl Memory {
     pub(crate) fn digest(&mut self, data: Vec<BufRange>) -> u32 {
         let whole: Vec<u64> = data.into_iter().flat_map(|range| self.range(range).to_vec()).collect();
         combine::digest(&whole)
+    }
+
+    /// Whether what was read is a whole superblock.
+    pub(crate) fn is_superblock(&self, slot: BufRange, pool: Uuid, device: Uuid) -> bool {
+        self.records.is_superblock(seen(&self.reads, &self.scratch, slot), pool, device)
     }
 
     /// Whether two ranges hold the same.

@@ -260,6 +260,10 @@ impl Reopener {
                     let crc = self.memory.digest(data);
                     engine.handle(Instant(0), Input::Digested { tag, crc });
                 }
+                Output::Superblock { tag, slot, pool, device } => {
+                    let is_whole = self.memory.is_superblock(slot, pool, device);
+                    engine.handle(Instant(0), Input::Superblock { tag, is_whole });
+                }
                 Output::Compare { tag, a, b } => {
                     let equal = self.memory.equal(a, b);
                     engine.handle(Instant(0), Input::Compared { tag, equal });

@@ -258,6 +258,9 @@ impl Server {
                 Output::Compare { tag, .. } => self.engine.handle(self.now, Input::Compared { tag, equal: true }),
                 Output::Reply(_) | Output::Done { .. } => self.unanswered -= 1,
                 Output::Page(work) => self.look(work),
+                Output::Superblock { tag, .. } => {
+                    self.engine.handle(self.now, Input::Superblock { tag, is_whole: true });
+                }
                 Output::Digest { tag, .. } => self.engine.handle(self.now, Input::Digested { tag, crc: 0 }),
                 Output::Copy(_) | Output::Combine(_) | Output::Event(_) => {}
                 Output::Idle { until: Some(until) } if until <= end => {

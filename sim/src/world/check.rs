@@ -150,13 +150,15 @@ impl World {
         hold!(Place, is_there, "a record at {at} of device {device}");
     }
 
-    /// Payload lives in chunks of data or metadata; a scrub reads the pool's own pages into memory like everything else.
+    /// Payload lives in chunks of data or metadata; a scrub reads the pool's own pages and superblocks into memory like
+    /// everything else.
     fn check_payload(&self, device: DeviceId, at: u64, range: BufRange, is_write: bool) {
         let len = u64::from(range.len);
         let is_there = self.is_within(device, at, len, false)
             || self.is_held(device, at, len, is_write)
             || !is_write && (self.is_within(device, at, len, true) || self.is_left(device, at, len));
-        hold!(Place, at >= RESERVED && is_there, "payload at {at} of device {device}");
+        let is_looked_at = !is_write && SLOTS.contains(&at) && len == SUPERBLOCK_SIZE;
+        hold!(Place, is_looked_at || at >= RESERVED && is_there, "payload at {at} of device {device}");
     }
 
     /// What a read brings from places that missed a write is remembered.

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use braid_core::device::RESERVED;
 use braid_core::request::{DeviceOp, Dispatch, Input, IoError, Segment};
 use braid_core::units::{BLOCK, BufRange, IoId};
 
@@ -238,7 +239,9 @@ impl World {
 
     /// Fills the memory of a read from the disk.
     fn fill(&mut self, id: IoId, disk: usize, offset: u64) {
-        let shift = if self.sabotage == Some(Sabotage::ReadElsewhere) { BLOCK } else { 0 };
+        // Superblocks are where they are: what a scrub says of them would be noticed first.
+        let is_elsewhere = self.sabotage == Some(Sabotage::ReadElsewhere) && offset >= RESERVED;
+        let shift = if is_elsewhere { BLOCK } else { 0 };
         for (at, range) in self.read_into(id, offset) {
             if is_page(range.buf) {
                 let bytes = self.disks[disk].read_bytes(at + shift, BLOCK);
@@ -287,7 +290,7 @@ impl World {
                 let absent = pool.devices().find(|d| !pool.is_online(d.id));
                 dispatch.device = absent.map_or(dispatch.device, |d| d.id);
             }
-            Some(Sabotage::Misplace) if is_write && dispatch.offset >= braid_core::device::RESERVED => {
+            Some(Sabotage::Misplace) if is_write && dispatch.offset >= RESERVED => {
                 dispatch.offset = BLOCK;
             }
             _ => {}

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use braid_core::ChunkType;
 use braid_core::chunk::Column;
 use braid_core::gf;
+use braid_core::meta::superblock::{self, SUPERBLOCK_SIZE};
 use braid_core::profile::{column_of, data_stripes, slice};
 use braid_core::regions;
 use braid_core::request::{Event, ScrubCopy};
@@ -124,9 +125,20 @@ impl World {
         found
     }
 
+    /// A superblock that is called damaged is.
+    fn check_bad_superblock(&mut self, event: &Event) {
+        let &Event::BadRecord { device, device_offset: at, len: SUPERBLOCK_SIZE } = event else { return };
+        let slot = self.disks[device.index() - 1].read_bytes(at, SUPERBLOCK_SIZE);
+        let pool = self.engine().pool();
+        if pool.device(device).is_some_and(|member| superblock::is_whole(&slot, pool.uuid, member.uuid)) {
+            self.wrong.push(Checker::Copies.says(format_args!("a whole superblock is called damaged: {event:?}")));
+        }
+    }
+
     /// A difference that is reported is there now, and the copies are grouped as they are. Not seen: what is said of copies of which one
     /// changed just now, maybe after it was read.
     pub(super) fn check_difference(&mut self, event: &Event) {
+        self.check_bad_superblock(event);
         let Event::ScrubDifference { len, copies, .. } = event else { return };
         let blocks = |c: &ScrubCopy| (c.device.0, c.offset / BLOCK)..(c.device.0, (c.offset + len) / BLOCK);
         let is_new = |at: &u64| self.now - at < JUST_NOW_NS;

@@ -9,7 +9,6 @@ use super::opening::Claim;
 use super::{Commit, Copies, Departing, Engine, Waiter};
 use crate::ChunkType;
 use crate::chunk::Chunk;
-use crate::device::{Device, Role};
 use crate::engine::Slip;
 use crate::meta::PAGE;
 use crate::meta::Superblock;
@@ -71,11 +70,6 @@ pub(super) enum Step {
 /// How often the pages of a checkpoint are written again, each time a pause later than the last.
 const AGAIN_MAX: u32 = 4;
 const PAUSE_NS: u64 = 1_000_000_000;
-
-/// Members that are there, but for one that parts from the pool.
-fn has_superblock(device: &Device) -> bool {
-    device.state.is_used() && !device.is_behind && device.role != Role::Parting
-}
 
 impl Engine {
     /// How urgent a checkpoint's pages are, which are the asynchronous writes there are; `None` while there are none.
@@ -362,7 +356,7 @@ impl Engine {
     /// To members that are to get one, of this generation.
     pub(super) fn issue_superblocks(&mut self, mut sb: Superblock, generation: impl Fn(DeviceId) -> Option<u64>) {
         let members: Vec<_> =
-            self.pool.devices().filter(|d| has_superblock(d)).map(|d| (d.id, d.uuid, d.size)).collect();
+            self.pool.devices().filter(|d| d.has_superblock()).map(|d| (d.id, d.uuid, d.size)).collect();
         for (id, uuid, size) in members {
             let Some(generation) = generation(id) else { continue };
             sb.generation = generation;

@@ -61,7 +61,7 @@ fn strips_of(chunk: &Chunk) -> u64 {
 }
 
 impl Engine {
-    /// A scrub begins: rows come behind all else, from the first one on.
+    /// A scrub begins, or ended: rows come behind what volumes hold, from the first one on.
     pub(in crate::engine) fn rewind_rows(&mut self) {
         self.rows.checks.next = None;
         // What a canceled one has under way is none of this one's.
@@ -132,13 +132,10 @@ impl Engine {
                 let is_read = self.rows.checks.active.contains(&(chunk, row));
                 Some(if is_read { Turn::Moved } else { Turn::Later })
             }
-            None if !self.rows.checks.active.is_empty() => {
-                self.rows.checks.next = Some((ChunkId(u32::MAX), 0));
-                Some(Turn::Nothing)
-            }
+            // The end is kept in mind until the scrub ends, as superblocks come behind.
             None => {
-                self.rewind_rows();
-                None
+                self.rows.checks.next = Some((ChunkId(u32::MAX), 0));
+                (!self.rows.checks.active.is_empty()).then_some(Turn::Nothing)
             }
         }
     }

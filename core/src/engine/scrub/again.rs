@@ -14,7 +14,7 @@ use crate::units::{BLOCK, BLOCKS_PER_UNIT, DeviceId};
 use crate::volume::INTERNAL;
 
 /// Looks at one unit of pages that a checkpoint came between; then it is counted as undecided and left to the next scrub.
-const TRIES_MAX: u32 = 8;
+pub(super) const TRIES_MAX: u32 = 8;
 
 /// One unit under its second look.
 #[derive(Clone, Default)]

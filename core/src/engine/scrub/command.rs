@@ -43,6 +43,7 @@ impl Engine {
         };
         self.scrub.told = 0;
         self.rewind_rows();
+        self.rewind_slots();
         self.run_scrub();
         Ok((Done::Changed, Due::Stable(self.save_scrub())))
     }
@@ -89,6 +90,7 @@ impl Engine {
         let lsn = self.save_scrub();
         self.scrub.meter.rest();
         self.scrub.ended = true;
+        self.rewind_slots();
         Ok((Done::Changed, Due::Stable(lsn)))
     }
 

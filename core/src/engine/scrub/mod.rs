@@ -18,12 +18,13 @@
 //! places are what a restart needs.
 //!
 //! The pool's own pages are units of system chunks: which pages count is known from the last checkpoint. The ring of the
-//! log and the superblocks are left out. They are rewritten all the time, and whoever reads them checks each copy.
+//! log is left out: it is rewritten all the time, and whoever reads it checks each copy. Superblocks come [last](slots).
 
 mod again;
 mod command;
 mod gather;
 mod look;
+mod slots;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -69,6 +70,7 @@ pub(super) struct Work {
     closing: bool,
     /// Pieces whose second look at the pool's pages waits until none are being written.
     wait_pages: Vec<u32>,
+    slots: slots::Slots,
 }
 
 #[derive(Clone)]
@@ -209,7 +211,7 @@ impl Engine {
                 if self.begin_round() {
                     return Turn::Moved;
                 }
-                if let Some(turn) = self.scrub_rows() {
+                if let Some(turn) = self.scrub_rows().or_else(|| self.scrub_slots()) {
                     return turn;
                 }
                 self.finish_scrub();
@@ -279,10 +281,12 @@ impl Engine {
         let scrub = &mut self.pool.scrub;
         (scrub.state, scrub.ended, scrub.total) = (State::Finished, ended, scrub.done);
         scrub.places.clear();
+        self.rewind_rows();
+        let scrub = &self.pool.scrub;
         let Scrub { differences, read_errors, unread, undecided, repaired, .. } = *scrub;
         self.save_scrub();
         self.scrub.meter.rest();
-        // They are not read while the pool is open: what rotted there is gone now.
+        // What is damaged there was told, and what rots from now on in what is never written again would be found too late.
         self.commit.renew_superblocks();
         self.outputs.push_back(Output::Event(Event::ScrubFinished {
             differences,
