@@ -240,7 +240,8 @@ fn a_pool_without_a_second_copy_answers_eio_and_goes_on_when_the_device_is_back(
 fn a_slow_device_delays_and_breaks_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (pump, v, faults, _) = faulty(dir.path(), Profile::Raid1, 2);
-    faults[1].set(Fault::DelayMs(3));
+    // Far longer than a busy machine takes for a request of the quick one.
+    faults[1].set(Fault::DelayMs(100));
     assert_eq!(run(&pump, v, all(Op::Write { fua: false })), (0, 0));
     assert_eq!(run(&pump, v, all(Op::Read)), (0, 0));
     let report = pump.report().unwrap();
