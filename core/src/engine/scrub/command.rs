@@ -4,7 +4,6 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 
 use super::Engine;
-use super::rows::bytes_of_rows;
 use crate::control::{ControlError, Done, ErrorKind};
 use crate::engine::control::{Due, Outcome};
 use crate::report::ScrubReport;
@@ -32,7 +31,7 @@ impl Engine {
                 crate::ChunkType::System => self.pages_in(c.id) * crate::units::UNIT,
                 _ => c.used(),
             };
-            if c.rows() > 0 { bytes_of_rows(c) } else { used * c.profile.facts().copies as u64 }
+            used * c.profile.facts().copies as u64 + Engine::bytes_of_rows(c)
         });
         self.pool.scrub = Scrub {
             total: total.sum(),
@@ -43,6 +42,7 @@ impl Engine {
             ..Scrub::default()
         };
         self.scrub.told = 0;
+        self.rewind_rows();
         self.rewind_slots();
         self.run_scrub();
         Ok((Done::Changed, Due::Stable(self.save_scrub())))
