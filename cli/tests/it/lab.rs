@@ -62,7 +62,12 @@ fn published_tables_in_the_documents_are_fresh() {
 }
 
 /// Out of tolerance, and why each is stands in the notes of its table. One more would not be noticed in a document that is fresh.
-const OUT: [&str; 3] = ["r1-pid, MiB/s", "r10-lat, reads of sdf", "r10-lat, reads of sde"];
+const OUT: [&str; 4] = [
+    "r1-pid, MiB/s",
+    "r10-lat, reads of sdf",
+    "r10-lat, reads of sde",
+    "raid6 of 34 disks: mean after / before, 1/3 to 1/2",
+];
 
 #[test]
 fn what_is_out_of_tolerance_is_known() {

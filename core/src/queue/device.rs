@@ -20,7 +20,7 @@ use super::budget::{Auto, Budget, BusyThreshold, Wait};
 use super::class::Class;
 use super::config::{BudgetName, Config, Overrides, SchedulerName};
 use super::io::Io;
-use super::limits::{Dirty, QueueSettings};
+use super::limits::Dirty;
 use super::merge::{Rules, Variant};
 use super::stats::QueueStats;
 use super::waiting::{Command, Leaving, Waiting};
@@ -318,11 +318,6 @@ impl DeviceQueue {
         }
         ids.append(&mut self.bypassing);
         ids
-    }
-
-    /// Of its classes.
-    pub(crate) fn limits(&self) -> &QueueSettings {
-        &self.config.limits
     }
 
     /// For `iostat`, `why`, `get` and metrics.

@@ -15,6 +15,7 @@ use crate::table::{Lab, Row, Sheet, Within};
 const MODES: [(&str, Mode); 3] = [("before", BEFORE), ("after", AFTER), ("braid", Mode::Braid)];
 const DISKS: usize = 34;
 const COUNTED_NS: u64 = 30 * SECOND;
+const VOLUME: u64 = 400 << 30;
 /// Of numbers in prose, as of ratios elsewhere.
 const TOLERANCE: f64 = 0.25;
 
@@ -23,6 +24,7 @@ pub(super) fn judge(sheet: &mut Sheet, lab: &Lab, disk: &Pool, seed: u64) {
         name: "raid6",
         members: DISKS,
         profiles: (Profile::Raid6, Profile::Raid1c3),
+        volume: VOLUME,
         counted_ns: COUNTED_NS,
         runs: 1,
         ..*disk

@@ -1,50 +1,31 @@
-//! Parity under a scrub: when all that volumes hold was read, each live row is read whole and its parity made once more. What is
-//! not alike is written anew, where checksums find nothing wrong with the data, and two parities neither. A mend has it looked at
-//! too, where it leaves a strip as it is that the others of its row would make otherwise.
-//!
-//! A row is read under its lock, which a client that writes there may wait for, so its reads are not of the class of the scrub: one
-//! that settings hold back would hold that client back. It is rows that are held back, before they begin: see [`Engine::rows_at_once`].
+//! Parity that is in doubt: the row is read whole, under its lock, and its parity made once more. What is not alike is written anew,
+//! where checksums find nothing wrong with the data, and two parities neither. A [scrub](super::super::scrub) has it done, and a mend,
+//! where it leaves a strip as it is that the others of its row would make otherwise.
 
 use alloc::collections::BTreeSet;
 
 use super::work::{Step, TAG, What, Work};
 use super::{ALL, Engine, Other, RowId};
-use crate::chunk::Chunk;
 use crate::engine::mend::runs;
-use crate::engine::scrub::Turn;
 use crate::profile::parity::plan_read;
-use crate::queue::class::Class;
-use crate::queue::limits::QueueSettings;
 use crate::request::{Event, Output};
-use crate::scrub::{MEMORY, Place, State};
-use crate::units::{BLOCK, ChunkId, DeviceId, STRIP};
+use crate::units::BLOCK;
 
-/// Rows that there is always memory for.
-const IN_MEMORY_MIN: u32 = 4;
-/// Whose place it is, among those of members, where a scrub is with rows.
-const ROWS_PLACE: DeviceId = DeviceId(0);
-/// Rows that one turn passes over.
-const TURN: u32 = 4096;
 /// Rows that wait to be looked at until all their members are there; what is beyond is found by a scrub.
 const DEFERRED_MAX: usize = 4096;
 
 /// Who has a row looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Looker {
-    Scrub,
+    /// In this piece of its parity is not what the data makes, or could not be read.
+    Scrub(u32),
     /// It found that a strip stays as it is although the others of its row make something else.
     Mend,
 }
 
-/// How far a scrub is with rows.
+/// Looks that have to wait.
 #[derive(Clone, Default)]
 pub(super) struct Checks {
-    next: Option<RowId>,
-    active: BTreeSet<RowId>,
-    /// Rows that were passed since a client was seen at work.
-    calm: u32,
-    /// As many as the memory of a scrub has room for, where it is now.
-    in_memory: u32,
     /// A mend wants them looked at, and somebody was not there, or behind.
     deferred: BTreeSet<RowId>,
 }
@@ -56,88 +37,10 @@ impl Checks {
     }
 }
 
-fn strips_of(chunk: &Chunk) -> u64 {
-    chunk.columns.len() as u64
-}
-
 impl Engine {
-    /// A scrub begins, or ended: rows come behind what volumes hold, from the first one on.
-    pub(in crate::engine) fn rewind_rows(&mut self) {
-        self.rows.checks.next = None;
-        // What a canceled one has under way is none of this one's.
-        self.rows.checks.active.clear();
-        self.pool.scrub.places.remove(&ROWS_PLACE);
-    }
-
-    /// What a scrub has to read of a chunk's rows, which it does behind the content of volumes.
-    pub(in crate::engine) fn bytes_of_rows(chunk: &Chunk) -> u64 {
-        chunk.live_rows() * strips_of(chunk) * STRIP
-    }
-
-    /// Rows that a scrub may have under way: each is a command on each of its members, so as many as the class of a scrub may have
-    /// there, and its least while clients are at work: until `nia_delay` rows were passed without one.
-    fn rows_at_once(&mut self) -> usize {
-        if self.requests.len() > 0 {
-            self.rows.checks.calm = 0;
-        }
-        let Checks { next, calm, .. } = self.rows.checks;
-        let columns = next.and_then(|(chunk, _)| self.pool.chunk(chunk)).map_or(&[][..], |chunk| &chunk.columns);
-        let limits = columns.iter().filter_map(|column| Some(self.queues.get(column.device)?.limits()));
-        let of = |limits: &QueueSettings| match (limits.class(Class::Scrub), calm < limits.nia_delay()) {
-            (class, true) => class.min,
-            (class, false) => class.max,
-        };
-        let allowed = limits.map(of).min();
-        allowed.unwrap_or(1).clamp(1, self.rows.checks.in_memory.max(IN_MEMORY_MIN)) as usize
-    }
-
-    /// Goes on with rows; None when there is none left.
-    pub(in crate::engine) fn scrub_rows(&mut self) -> Option<Turn> {
-        if self.rows.checks.active.len() >= self.rows_at_once() {
-            return Some(Turn::Nothing);
-        }
-        let resumed = || {
-            let place = self.pool.scrub.places.get(&ROWS_PLACE)?;
-            Some((ChunkId((place.start / STRIP) as u32), place.unit))
-        };
-        let (first, mut at) = self.rows.checks.next.or_else(resumed).unwrap_or_default();
-        let mut spent = 0;
-        let mut found = None;
-        for chunk in self.pool.chunks() {
-            let is_wanted = chunk.id >= first && chunk.id.0 < self.pool.scrub.end && chunk.rows() > 0 && !chunk.closing;
-            if !is_wanted {
-                continue;
-            }
-            at = if chunk.id == first { at } else { 0 };
-            let left = chunk.rows().saturating_sub(at).min(TURN - spent);
-            if let Some(row) = (at..at + left).find(|&row| chunk.is_live(row)) {
-                // Strips of data, and parity as it is and as it should be.
-                let strips = strips_of(chunk) + chunk.profile.facts().parity as u64;
-                self.rows.checks.in_memory = (MEMORY / (strips * STRIP)) as u32;
-                found = Some((chunk.id, row));
-                break;
-            }
-            spent += left;
-            if spent >= TURN {
-                self.rows.checks.next = Some((chunk.id, at + left));
-                return Some(Turn::Later);
-            }
-        }
-        match found {
-            Some((chunk, row)) => {
-                self.rows.checks.next = Some((chunk, row + 1));
-                self.rows.checks.active.insert((chunk, row));
-                self.want_of_row((chunk, row), Other::Check(Looker::Scrub));
-                // Without a member rows end at once, and clients are not to wait for all of them.
-                let is_read = self.rows.checks.active.contains(&(chunk, row));
-                Some(if is_read { Turn::Moved } else { Turn::Later })
-            }
-            // The end is kept in mind until the scrub ends, as superblocks come behind.
-            None => {
-                self.rows.checks.next = Some((ChunkId(u32::MAX), 0));
-                (!self.rows.checks.active.is_empty()).then_some(Turn::Nothing)
-            }
-        }
+    /// A scrub doubts this row of a piece.
+    pub(in crate::engine) fn look_at_row(&mut self, row: RowId, piece: u32) {
+        self.want_of_row(row, Other::Check(Looker::Scrub(piece)));
     }
 
     /// A strip stays as it is, and the others of the row make something else: whoever made it of them would lose it.
@@ -259,35 +162,9 @@ impl Engine {
         self.count_work_down(id);
     }
 
-    /// A scrub is done with a row.
-    fn passed_row(&mut self, work: &Work) {
-        let checks = &mut self.rows.checks;
-        if !checks.active.remove(&work.row) {
-            return;
-        }
-        checks.calm = checks.calm.saturating_add(1);
-        let (chunk, row) = checks.active.first().copied().or(checks.next).unwrap_or_default();
-        let bytes = work.members.len() as u64 * STRIP;
-        let parity = (work.members.len() - work.data) as u64 * STRIP;
-        let scrub = &mut self.pool.scrub;
-        if !matches!(scrub.state, State::Running | State::Paused) {
-            return;
-        }
-        scrub.done = scrub.done.saturating_add(bytes);
-        scrub.places.insert(ROWS_PLACE, Place { start: u64::from(chunk.0.min(scrub.end)) * STRIP, unit: row });
-        // What is there of data was read before.
-        if work.members.iter().any(|m| !m.is_good) {
-            scrub.unread = scrub.unread.saturating_add(parity);
-        }
-        self.note_scrub();
-    }
-
     /// A row was looked at.
     pub(super) fn checked(&mut self, by: Looker, work: &Work) {
-        let by_scrub = by == Looker::Scrub;
-        if by_scrub {
-            self.passed_row(work);
-        }
+        let by_scrub = matches!(by, Looker::Scrub(_)) && !self.scrub.is_ended();
         let wrong = work.members.iter().enumerate().filter(|(_, m)| m.made != 0 && m.new.is_some());
         for (member, m) in wrong {
             let count = u64::from(m.made.count_ones());
@@ -309,10 +186,13 @@ impl Engine {
                 let is_data = member < work.data;
                 let event = Event::RowRepaired { chunk, row, is_data, len, device, device_offset };
                 match by {
-                    Looker::Scrub => self.tell_place(event),
+                    Looker::Scrub(_) => self.tell_place(event),
                     Looker::Mend => self.outputs.push_back(Output::Event(event)),
                 }
             }
+        }
+        if let Looker::Scrub(piece) = by {
+            self.row_looked_at(piece, work.members.iter().any(|m| m.asked != 0));
         }
     }
 }

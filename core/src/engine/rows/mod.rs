@@ -26,7 +26,7 @@
 //! | `change.rs` | what is written, and its parity |
 //! | `rebuild.rs` | strips made from others: reconstructions, rebuilds |
 //! | `restore.rs` | what a mend found right, written |
-//! | `check.rs` | parity under a scrub |
+//! | `check.rs` | parity in doubt, for a scrub or a mend |
 //! | `judge.rs` | what was made for a member, compared with its checksums before it is written |
 //! | `suspect.rs` | whose strip is wrong, where only the parities can tell |
 //! | `column.rs` | a column on its way to another member |

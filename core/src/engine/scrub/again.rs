@@ -62,9 +62,7 @@ impl Engine {
         let is_writing = self.commit.is_writing_pages();
         let piece = &mut self.scrub.pieces[id];
         if piece.doubts == 0 || is_ended {
-            piece.stage = Stage::Done;
-            let lane = piece.lane;
-            return self.lane_moved(lane);
+            return self.piece_looked_at(id);
         }
         let unit = piece.doubts.trailing_zeros() as usize;
         let tries = piece.again.take().filter(|a| a.unit == unit).map_or(0, |a| a.tries);
@@ -135,6 +133,17 @@ impl Engine {
         piece.doubts &= !(1 << unit);
         piece.again = None;
         self.look_again(id);
+    }
+
+    /// Nothing of a piece is in doubt any more; of a row, parity may be now.
+    fn piece_looked_at(&mut self, id: u32) {
+        if self.looks_at_next_row(id) {
+            return;
+        }
+        let piece = &mut self.scrub.pieces[id];
+        piece.stage = Stage::Done;
+        let lane = piece.lane;
+        self.lane_moved(lane);
     }
 }
 

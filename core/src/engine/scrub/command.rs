@@ -4,6 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 
 use super::Engine;
+use super::rows::bytes_of_rows;
 use crate::control::{ControlError, Done, ErrorKind};
 use crate::engine::control::{Due, Outcome};
 use crate::report::ScrubReport;
@@ -31,7 +32,7 @@ impl Engine {
                 crate::ChunkType::System => self.pages_in(c.id) * crate::units::UNIT,
                 _ => c.used(),
             };
-            used * c.profile.facts().copies as u64 + Engine::bytes_of_rows(c)
+            if c.rows() > 0 { bytes_of_rows(c) } else { used * c.profile.facts().copies as u64 }
         });
         self.pool.scrub = Scrub {
             total: total.sum(),
@@ -42,7 +43,6 @@ impl Engine {
             ..Scrub::default()
         };
         self.scrub.told = 0;
-        self.rewind_rows();
         self.rewind_slots();
         self.run_scrub();
         Ok((Done::Changed, Due::Stable(self.save_scrub())))

@@ -4,6 +4,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::rows::scratch_of_row;
 use super::{Engine, Home, Lane, Round, Table};
 use crate::ChunkType;
 use crate::chunk::Column;
@@ -11,7 +12,7 @@ use crate::engine::owners::Walk;
 use crate::engine::rows::is_journal;
 use crate::profile::data_stripes;
 use crate::scrub::{MEMORY, PIECE_MAX, Place, ROUND_MAX, WINDOW};
-use crate::units::{ChunkId, DeviceId, UNIT, round_down};
+use crate::units::{ChunkId, DeviceId, STRIP, UNIT, round_down};
 use crate::volume::INTERNAL;
 
 /// Where the walk through the maps is.
@@ -60,7 +61,7 @@ impl Engine {
         };
         let mut lanes: Vec<Lane> = left.keys().map(new).collect();
         let mut seats = BTreeMap::new();
-        let (mut room, mut maps) = (ROUND_MAX, false);
+        let (mut room, mut maps, mut widest) = (ROUND_MAX, false, UNIT);
         while room > 0 && left.values().any(|chunks| !chunks.is_empty()) {
             for ((i, lane), chunks) in lanes.iter_mut().enumerate().zip(left.values_mut()) {
                 let Some((start, chunk, units)) = chunks.pop_front().filter(|_| room > 0) else { continue };
@@ -76,17 +77,21 @@ impl Engine {
                 let strips = c.map_or(1, |c| data_stripes(c.profile, c.columns.len()));
                 lane.window = lane.window.max(WINDOW * strips.max(1));
                 maps |= !is_system;
+                if let Some(c) = c.filter(|c| c.rows() > 0) {
+                    widest = widest.max(scratch_of_row(c) * STRIP);
+                }
                 let owners = if is_system { Vec::new() } else { vec![Home::default(); units as usize] };
                 lane.tables.push_back(Table { chunk, start, units, owners });
             }
         }
         let share = MEMORY / (copies * (lanes.len() * WINDOW) as u64);
-        let piece_max = round_down(share, UNIT).clamp(UNIT, PIECE_MAX);
+        // A piece is a row at least.
+        let piece_max = round_down(share, UNIT).clamp(UNIT, PIECE_MAX).max(widest);
         if piece_max != self.scrub.piece_max {
             self.drop_spare();
             self.scrub.piece_max = piece_max;
         }
-        let pieces_max = (MEMORY / (copies * piece_max)) as usize;
+        let pieces_max = (MEMORY / (copies * piece_max)).max(1) as usize;
         let gather = maps.then_some(Cursor { walk: Walk::default(), seats });
         self.scrub.round = Some(Round { lanes, gather, pieces_max, turn: 0 });
         true

@@ -8,9 +8,9 @@ use crate::engine::sums::Part;
 use crate::profile::slice;
 use crate::queue::{Io, Owner};
 use crate::request::{DeviceOp, IoError, Output};
-use crate::scrub::{PART_MAX, Place};
-use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, ChunkId, DeviceId, UNIT};
-use crate::volume::INTERNAL;
+use crate::scrub::{PART_MAX, PIECE_MAX, Place};
+use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, ChunkId, DeviceId, UNIT, VolumeId};
+use crate::volume::{Entry, INTERNAL};
 
 impl Engine {
     /// Fills the window of every lane, one piece each in turn.
@@ -35,10 +35,9 @@ impl Engine {
                     && spent < TURN
                 {
                     is_full = false;
-                    if let Some(piece) = self.next_piece(lane, &mut spent) {
-                        self.begin_piece(piece);
-                    } else {
-                        self.lane_moved(lane);
+                    match self.next_piece(lane, &mut spent) {
+                        Some(piece) => self.begin_piece(piece),
+                        None => self.lane_moved(lane),
                     }
                 }
             }
@@ -57,16 +56,24 @@ impl Engine {
             let is_system = self.pool.chunk(chunk).is_some_and(|c| c.kind == ChunkType::System);
             return if is_system { self.commit.pages_of(chunk, unit) } else { 0 };
         };
-        let entry = self.pool.volume(volume).map_or(crate::volume::Entry::NONE, |v| v.map.get(at));
-        if (entry.chunk(), entry.unit()) == (chunk, unit) { entry.written() } else { 0 }
+        self.entry_here(chunk, unit, (volume, at)).map_or(0, Entry::written)
+    }
+
+    /// What the map says of this unit of a volume, if it is still there.
+    pub(super) fn entry_here(&self, chunk: ChunkId, unit: u32, (volume, at): (VolumeId, u64)) -> Option<Entry> {
+        let entry = self.pool.volume(volume)?.map.get(at);
+        ((entry.chunk(), entry.unit()) == (chunk, unit)).then_some(entry)
     }
 
     /// The next run of units of a lane that have something to compare; None at the end of a chunk, or of patience.
     fn next_piece(&mut self, lane_id: usize, spent: &mut u64) -> Option<Piece> {
-        let most = (self.scrub.piece_max / UNIT) as usize;
+        let most = (self.scrub.piece_max.min(PIECE_MAX) / UNIT) as usize;
         let round = self.scrub.round.as_ref()?;
         let lane = &round.lanes[lane_id];
         let table = lane.tables.front()?;
+        if self.has_rows(table.chunk) {
+            return self.next_rows(lane_id, spent);
+        }
         let chunk = self.pool.chunk(table.chunk);
         let mut units: Vec<Unit> = Vec::new();
         let (mut at, mut first) = (lane.at, lane.at);
@@ -84,14 +91,8 @@ impl Engine {
         }
         let (id, start) = (table.chunk, table.start);
         let copies = chunk.map_or(0, |c| c.profile.facts().copies as u64);
-        let end = Place { start, unit: table.units };
         let is_over = chunk.is_none() || at >= table.units;
-        let lane = &mut self.scrub.round.as_mut()?.lanes[lane_id];
-        lane.at = at;
-        if is_over {
-            lane.tables.pop_front();
-            (lane.at, lane.end) = (0, Some(end));
-        }
+        self.lane_goes_on(lane_id, (!is_over).then_some(at));
         let (head, tail) = (units.first()?, units.last()?);
         let from = u64::from(first) * UNIT + u64::from(head.mask.trailing_zeros()) * BLOCK;
         let last = u64::from(first) + units.len() as u64 - 1;
@@ -111,14 +112,29 @@ impl Engine {
             stage: Stage::Reading,
             doubts: 0,
             again: None,
+            rows: None,
         })
     }
 
-    /// Some unit of the piece is stale there: what is not read is not compared, and counts as not read.
-    fn is_stale_in(&self, id: u32, device: DeviceId) -> bool {
+    /// A lane goes on at this unit of its chunk, or with the next chunk.
+    pub(super) fn lane_goes_on(&mut self, lane: usize, at: Option<u32>) {
+        let Some(round) = &mut self.scrub.round else { return };
+        let lane = &mut round.lanes[lane];
+        lane.at = at.unwrap_or(0);
+        if at.is_none()
+            && let Some(table) = lane.tables.pop_front()
+        {
+            lane.end = Some(Place { start: table.start, unit: table.units });
+        }
+    }
+
+    /// Some unit of a part of the piece is stale there: what is not read is not compared, and counts as not read.
+    fn is_stale_in(&self, id: u32, device: DeviceId, (from, len): (u64, u64)) -> bool {
         let piece = &self.scrub.pieces[id];
         let chunk = self.pool.chunk(piece.chunk).expect("just looked at");
-        (piece.first..).zip(&piece.units).any(|(place, unit)| self.lacks(device, chunk, place, unit.home.get()))
+        let places = (from / UNIT) as u32..(from + len).div_ceil(UNIT) as u32;
+        let units = &piece.units[(places.start - piece.first) as usize..];
+        places.zip(units).any(|(place, unit)| self.lacks(device, chunk, place, unit.home.get()))
     }
 
     /// Reads all of its copies that are there.
@@ -140,7 +156,7 @@ impl Engine {
             }
             for (copy, column) in columns.into_iter().enumerate() {
                 let Some(column) = column else { continue };
-                if !self.pool.is_online(column.device) || self.is_stale_in(id, column.device) {
+                if !self.pool.is_online(column.device) || self.is_stale_in(id, column.device, (from + done, part.len)) {
                     self.copy_gone(id, copy, from + done, part.len, first);
                     continue;
                 }
@@ -157,12 +173,13 @@ impl Engine {
             }
             done += part.len;
         }
+        self.read_parity(id);
         if self.scrub.pieces[id].pending == 0 {
             self.reads_done(id);
         }
     }
 
-    fn take_spare(&mut self) -> BufId {
+    pub(super) fn take_spare(&mut self) -> BufId {
         self.scrub.spare.pop().unwrap_or_else(|| self.scratch_of(self.scrub.piece_max))
     }
 
@@ -180,8 +197,19 @@ impl Engine {
         }
     }
 
-    /// One copy of a part came back.
+    /// One copy of a part came back, or parity.
     pub(in crate::engine) fn scrub_read(&mut self, id: u32, io: &Io, result: Result<(), IoError>) {
+        if !self.parity_read(id, io, result) {
+            self.copy_read(id, io, result);
+        }
+        let piece = &mut self.scrub.pieces[id];
+        piece.pending -= 1;
+        if piece.pending == 0 {
+            self.reads_done(id);
+        }
+    }
+
+    fn copy_read(&mut self, id: u32, io: &Io, result: Result<(), IoError>) {
         let piece = &mut self.scrub.pieces[id];
         let copy = piece.scratch.iter().position(|s| *s == Some(io.buf.buf)).expect("it reads into its own scratch");
         let (from, first) = (piece.from + u64::from(io.buf.offset), piece.first);
@@ -193,11 +221,6 @@ impl Engine {
                 let units = (from / UNIT - base) as usize..((from + io.len).div_ceil(UNIT) - base) as usize;
                 piece.units[units].iter_mut().for_each(|unit| unit.bad |= 1 << copy);
             }
-        }
-        let piece = &mut self.scrub.pieces[id];
-        piece.pending -= 1;
-        if piece.pending == 0 {
-            self.reads_done(id);
         }
     }
 
@@ -219,7 +242,8 @@ impl Engine {
         // One more than there are, until all were asked.
         piece.pending = 1;
         let mut sums = Vec::new();
-        for (i, unit) in piece.units.iter().enumerate().filter(|_| !is_ended) {
+        // Of a row there may be units that are nobody's.
+        for (i, unit) in piece.units.iter().enumerate().filter(|(_, unit)| unit.mask != 0 && !is_ended) {
             if unit.bad != 0 {
                 piece.doubts |= 1 << i;
                 continue;
@@ -240,6 +264,9 @@ impl Engine {
         }
         for unit in sums {
             self.ask_sums(id, unit, &copies);
+        }
+        if !is_ended {
+            self.compare_parity(id);
         }
         self.scrub_answered(id);
     }
@@ -276,7 +303,7 @@ impl Engine {
     /// One copy of a part of a unit is what its checksums say, or not.
     pub(in crate::engine) fn scrub_verified(&mut self, tag: u64, bad: u16) {
         let (id, unit) = ((tag >> 16) as u32, tag & 0xffff);
-        self.scrub.pieces[id].doubts |= u16::from(bad != 0) << unit;
+        self.scrub.pieces[id].doubts |= u64::from(bad != 0) << unit;
         self.scrub_answered(id);
     }
 
@@ -291,8 +318,9 @@ impl Engine {
     /// The answer to one question.
     pub(in crate::engine) fn scrub_compared(&mut self, tag: u64, equal: bool) {
         let (id, unit) = ((tag >> 8) as u32, tag & 0xff);
-        let piece = &mut self.scrub.pieces[id];
-        piece.doubts |= u16::from(!equal) << unit;
+        if !self.parity_compared_in_piece(id, unit, equal) {
+            self.scrub.pieces[id].doubts |= u64::from(!equal) << unit;
+        }
         self.scrub_answered(id);
     }
 

@@ -8,6 +8,8 @@
 //!            where that is known
 //! ```
 //!
+//! Of chunks with parity pieces are [rows], and parity is compared with what the data makes in the same look.
+//!
 //! Gathering and issuing take turns, as in OpenZFS since 0.8 (its sequential scrub): maps are walked in order of
 //! volumes, disks are read in order of place. The first look takes no lock, so it may see a write on one copy and not
 //! yet on the other; the second look sees none.
@@ -24,6 +26,7 @@ mod again;
 mod command;
 mod gather;
 mod look;
+mod rows;
 mod slots;
 
 use alloc::collections::VecDeque;
@@ -107,7 +110,7 @@ struct Table {
     owners: Vec<Home>,
 }
 
-/// A run of units of one chunk on its way.
+/// A run of units of one chunk on its way; of one with parity, of whole rows.
 #[derive(Clone)]
 struct Piece {
     lane: usize,
@@ -127,8 +130,9 @@ struct Piece {
     pending: u32,
     stage: Stage,
     /// One bit a unit that needs a second look.
-    doubts: u16,
+    doubts: u64,
     again: Option<again::Again>,
+    rows: Option<rows::Rows>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,7 +215,7 @@ impl Engine {
                 if self.begin_round() {
                     return Turn::Moved;
                 }
-                if let Some(turn) = self.scrub_rows().or_else(|| self.scrub_slots()) {
+                if let Some(turn) = self.scrub_slots() {
                     return turn;
                 }
                 self.finish_scrub();
@@ -281,8 +285,6 @@ impl Engine {
         let scrub = &mut self.pool.scrub;
         (scrub.state, scrub.ended, scrub.total) = (State::Finished, ended, scrub.done);
         scrub.places.clear();
-        self.rewind_rows();
-        let scrub = &self.pool.scrub;
         let Scrub { differences, read_errors, unread, undecided, repaired, .. } = *scrub;
         self.save_scrub();
         self.scrub.meter.rest();
