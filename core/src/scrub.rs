@@ -16,8 +16,11 @@ pub const PART_MAX: u64 = 128 * KIB;
 pub const ROUND_MAX: u64 = 1 << 20;
 /// Pieces under way a lane, times the strips that each is spread over: enough that a device has the next one when one is done.
 pub const WINDOW: usize = 4;
-/// Memory of pieces under way. With many lanes pieces get shorter; neighbours join again in the queue.
+/// Memory of pieces under way, at least. With many lanes pieces get shorter; neighbours join again in the queue.
 pub const MEMORY: u64 = 16 * MIB;
+/// With many members there is so much for each of them: a row is through when the slowest of its disks is, and with less the others have
+/// nothing to read meanwhile.
+pub const MEMORY_OF_MEMBER: u64 = MIB;
 /// Members with a result of their own that a record holds; those beyond are in the sums only after a restart.
 pub const FOUND_MAX: usize = 48;
 /// Places that are told one by one; then they are only counted.

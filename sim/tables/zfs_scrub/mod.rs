@@ -28,7 +28,7 @@ use crate::device::Model;
 use crate::lab::groups::Groups;
 use crate::lab::outcome::JobOutcome;
 use crate::lab::script::Work;
-use crate::lab::{self, Access, Direction, Job, Member, Outcome, Setup};
+use crate::lab::{self, Access, Direction, Job, Member, Outcome, Setup, Sizes};
 use crate::table::{Lab, Plot, Row, Sheet, Table, Within};
 
 /// See the file.
@@ -61,6 +61,8 @@ struct Pool {
     profiles: (Profile, Profile),
     /// What is scrubbed: more than a scrub comes to while reads are counted.
     volume: u64,
+    /// Bytes of a read.
+    read: u64,
     /// Of the histograms.
     unit: &'static str,
     unit_ns: u64,
@@ -81,6 +83,7 @@ const POOLS: [Pool; 3] = [
         members: 8,
         profiles: (Profile::Raid1, Profile::Raid1),
         volume: VOLUME,
+        read: 4096,
         unit: "ms",
         unit_ns: 1_000_000,
         counted_ns: 60 * SECOND,
@@ -96,6 +99,7 @@ const POOLS: [Pool; 3] = [
         members: 1,
         profiles: (Profile::Single, Profile::Dup),
         volume: VOLUME,
+        read: 4096,
         unit: "ms",
         unit_ns: 1_000_000,
         counted_ns: 60 * SECOND,
@@ -111,6 +115,7 @@ const POOLS: [Pool; 3] = [
         members: 1,
         profiles: (Profile::Single, Profile::Dup),
         volume: VOLUME,
+        read: 4096,
         unit: "us",
         unit_ns: 1_000,
         counted_ns: 5 * SECOND,
@@ -232,7 +237,8 @@ fn scenario(pool: &Pool, mode: Mode, seed: u64) -> Outcome {
 
 /// As fio was told. For a scrub alone: a single read when the time is over.
 fn reader(pool: &Pool, mode: Mode) -> Job {
-    let random = Job { name: "reader".into(), access: Access::Random, each_once: false, ..Job::default() };
+    let sizes = [Sizes::fixed(pool.read), Sizes::fixed(pool.read)];
+    let random = Job { name: "reader".into(), access: Access::Random, each_once: false, sizes, ..Job::default() };
     match mode {
         Mode::Idle(_) | Mode::BraidIdle => Job { start_ns: IDLE_NS, io_size: Some(4096), ..random },
         _ => {

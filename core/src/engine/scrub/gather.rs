@@ -11,7 +11,7 @@ use crate::chunk::Column;
 use crate::engine::owners::Walk;
 use crate::engine::rows::is_journal;
 use crate::profile::data_stripes;
-use crate::scrub::{MEMORY, PIECE_MAX, Place, ROUND_MAX, WINDOW};
+use crate::scrub::{MEMORY, MEMORY_OF_MEMBER, PIECE_MAX, Place, ROUND_MAX, WINDOW};
 use crate::units::{ChunkId, DeviceId, STRIP, UNIT, round_down};
 use crate::volume::INTERNAL;
 
@@ -84,14 +84,15 @@ impl Engine {
                 lane.tables.push_back(Table { chunk, start, units, owners });
             }
         }
-        let share = MEMORY / (copies * (lanes.len() * WINDOW) as u64);
+        let memory = MEMORY.max(self.pool.devices().count() as u64 * MEMORY_OF_MEMBER);
+        let share = memory / (copies * (lanes.len() * WINDOW) as u64);
         // A piece is a row at least.
         let piece_max = round_down(share, UNIT).clamp(UNIT, PIECE_MAX).max(widest);
         if piece_max != self.scrub.piece_max {
             self.drop_spare();
             self.scrub.piece_max = piece_max;
         }
-        let pieces_max = (MEMORY / (copies * piece_max)).max(1) as usize;
+        let pieces_max = (memory / (copies * piece_max)).max(1) as usize;
         let gather = maps.then_some(Cursor { walk: Walk::default(), seats });
         self.scrub.round = Some(Round { lanes, gather, pieces_max, turn: 0 });
         true
