@@ -45,7 +45,8 @@ pub(super) struct Checkpoint {
     pub(super) step: Step,
     /// Its pages, until a flush covers them.
     writes: Vec<(Page, Arc<[u8]>)>,
-    /// When all of them are written once more, because they may be gone with the cache of the only member that had them.
+    /// When all of them are written once more, because they may be gone with the cache of the only member that had them, or because a
+    /// flush failed where content is that nobody else has.
     pub(super) again: Option<Instant>,
     /// How often they were.
     tries: u32,
@@ -258,6 +259,11 @@ impl Engine {
             return;
         }
         self.doubt_log();
+        self.write_again();
+    }
+
+    /// What a checkpoint takes for flushed is not, or may be nowhere: pages and flush come once more before it counts.
+    pub(super) fn write_again(&mut self) {
         let Some(checkpoint) = &mut self.commit.checkpoint else { return };
         if matches!(checkpoint.step, Step::Pages | Step::Flush) && checkpoint.again.is_none() {
             checkpoint.again = Some(self.now + PAUSE_NS * u64::from(checkpoint.tries));

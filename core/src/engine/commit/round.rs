@@ -225,6 +225,10 @@ impl Engine {
             checkpoint.copies.pending -= 1;
             // What is being flushed for others may have gone with it.
             self.commit.round_failed |= lost && matches!(self.commit.round, Round::Devices(_, 1..));
+            // First writes among it would be there after a power cut by the map, and by the disk what stood in their places before.
+            if lost {
+                self.write_again();
+            }
         }
     }
 
