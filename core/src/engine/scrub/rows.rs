@@ -24,6 +24,7 @@ use crate::units::{STRIP, UNIT};
 
 /// Bit of questions about parity, among those about units.
 const PARITY: u64 = 1 << 7;
+
 /// Rows of a piece, and what is known of their parity.
 #[derive(Clone)]
 pub(super) struct Rows {
@@ -72,7 +73,7 @@ pub(super) fn scratch_of_row(chunk: &Chunk) -> u64 {
 }
 
 impl Engine {
-    /// The next run of rows of a lane that count; None at the end of a chunk, or of patience.
+    /// The next run of rows of a lane in which somebody owns something; None at the end of a chunk, or of patience.
     pub(super) fn next_rows(&mut self, lane: usize, spent: &mut u64) -> Option<Piece> {
         let Lane { tables, at, .. } = &self.scrub.round.as_ref()?.lanes[lane];
         let (table, at) = (tables.front()?, *at);
