@@ -9,7 +9,7 @@ pub(crate) fn paced(model: &str, size: u64) -> Result<Paced, String> {
     let model = Model::find(model)?;
     // One seed for all: what scatters then is the same after each start, and starts differ in what arrives.
     let pace = Box::new(Clocked(Timing::new(&model, size, 1)));
-    Ok(Paced { pace, name: model.name().into(), rotational: model.is_rotational() })
+    Ok(Paced { pace, name: model.name().into(), class: model.class(), rotational: model.is_rotational() })
 }
 
 #[derive(Debug)]

@@ -314,7 +314,7 @@ pub(crate) struct FaultsFlags {
 
 #[derive(Args, Debug)]
 pub(crate) struct LabNames {
-    /// Tables, see lab list [default: all]
+    /// Tables, see lab list, or all [default: all]
     #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,
     #[command(flatten)]

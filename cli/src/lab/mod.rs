@@ -64,9 +64,9 @@ pub(crate) fn lab(command: &LabCommand, json: bool) -> Outcome {
     }
 }
 
-/// Those named, or all.
+/// Those named, or all: without names, and where one of them says so.
 fn chosen(names: &[String]) -> Result<Vec<&'static Table>, ApiError> {
-    if names.is_empty() {
+    if names.is_empty() || names.iter().any(|name| name == "all") {
         return Ok(tables::ALL.iter().collect());
     }
     let find = |name: &String| {
@@ -389,6 +389,18 @@ mod tests {
             Sheet { rows: vec![Row::new("a \"b\", c", "ms", 10.0, 12.5, Within::Percent(20.0))], ..Sheet::default() };
         sheet.claim("x < y", true, "1 < 2");
         Run { table: &tables::ALL[0], sheet, took: Duration::from_secs(1) }
+    }
+
+    #[test]
+    fn all_tables_have_a_word_too() {
+        let count = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_string()).collect();
+            chosen(&names).map_err(|e| e.message).map(|tables| tables.len())
+        };
+        assert_eq!(count(&["all"]), Ok(tables::ALL.len()));
+        assert_eq!(count(&[]), Ok(tables::ALL.len()));
+        assert_eq!(count(&["dm-stripe"]), Ok(1));
+        assert!(count(&["al"]).is_err_and(|why| why.starts_with("there is no table 'al'")));
     }
 
     #[test]

@@ -42,6 +42,10 @@ fn members_and_tiers_of_a_pool_are_told_before_anything_is_written() {
     assert!(real.ok("list").lines().all(|line| !line.contains("tank")));
     let told = real.ok(&format!("create -n tank -d raid1 -m raid1 --mode stock {}", disks.join(" ")));
     assert!(told.contains("allocation stock: the most free space first") && !told.contains("tier 0"), "{told}");
+    // What is flash is `nvme` by its name.
+    let (fast, far) = (real.disk("d6.img", 512 * MIB), real.disk("d7.img", 512 * MIB));
+    let classes = real.ok(&format!("create -n tank -d raid1 -m raid1 model:nvme,{fast} model:rbd,{far}"));
+    assert!(classes.contains("class nvme; answers") && classes.contains("class net; answers"), "{classes}");
 }
 
 #[test]

@@ -167,6 +167,8 @@ pub struct Facts {
     pub physical_block: u32,
     /// What the kernel believes; a hint, since virtual disks often lie. False when nothing is known.
     pub rotational: bool,
+    /// What a model says of its class.
+    pub class: Option<&'static str>,
     /// Discard reaches the device; unsupported discards succeed all the same.
     pub discard: bool,
     /// Reads and writes go past the page cache.
@@ -363,7 +365,7 @@ pub fn open(spec: &DiskSpec, options: OpenOptions) -> Result<(Disk, Facts), Open
     let mut disk = Disk::new(medium, facts.size);
     if let (DiskSpec::Model(model, _), false) = (spec, options.read_only) {
         let paced = pace::make(model, facts.size).map_err(|why| OpenError::Model(name, why))?;
-        facts.rotational = paced.rotational;
+        (facts.rotational, facts.class) = (paced.rotational, Some(paced.class));
         facts.note.push(format!("answers no sooner than model {} would", paced.name));
         facts.model = Some(format!("model {}", paced.name));
         disk.pace = Some(paced.pace);

@@ -30,6 +30,8 @@ pub struct Paced {
     pub pace: Box<dyn Pace>,
     /// Its name, for people.
     pub name: String,
+    /// Its class, where nobody gives it one.
+    pub class: &'static str,
     /// Whether it pretends to rotate.
     pub rotational: bool,
 }

@@ -136,6 +136,16 @@ impl Model {
         &self.kind
     }
 
+    /// The class of such a device among others, as `braid create` gives it: what is flash is known by its name alone.
+    pub fn class(&self) -> &'static str {
+        match self.kind {
+            Kind::Flash(_) if self.name.starts_with("nvme") => "nvme",
+            Kind::Flash(_) => "ssd",
+            Kind::Hdd(_) => "hdd",
+            Kind::Network(_) => "net",
+        }
+    }
+
     /// Whether there is a head to move.
     pub fn is_rotational(&self) -> bool {
         matches!(self.kind, Kind::Hdd(_))
