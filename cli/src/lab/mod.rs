@@ -64,9 +64,9 @@ pub(crate) fn lab(command: &LabCommand, json: bool) -> Outcome {
     }
 }
 
-/// Those named, or all: without names, and where one of them says so.
+/// Those named, or all.
 fn chosen(names: &[String]) -> Result<Vec<&'static Table>, ApiError> {
-    if names.is_empty() || names.iter().any(|name| name == "all") {
+    if names.is_empty() || names == ["all"] {
         return Ok(tables::ALL.iter().collect());
     }
     let find = |name: &String| {
@@ -400,6 +400,7 @@ mod tests {
         assert_eq!(count(&["all"]), Ok(tables::ALL.len()));
         assert_eq!(count(&[]), Ok(tables::ALL.len()));
         assert_eq!(count(&["dm-stripe"]), Ok(1));
+        assert!(count(&["all", "dm-strip"]).is_err());
         assert!(count(&["al"]).is_err_and(|why| why.starts_with("there is no table 'al'")));
     }
 

@@ -93,6 +93,30 @@ fn find_planted_damage(checksum: &str) {
     assert!(status.contains("the last scrub found 1 block whose copies are not alike or wrong"), "{status}");
 }
 
+/// Three strips of one disk, one above the other: parity goes round, so of three disks' rows one of them is parity.
+#[test]
+fn strips_and_parity_that_are_damaged_are_told_and_written_anew() {
+    let real = Real::start();
+    let disks = [0, 1, 2].map(|i| real.disk(&format!("d{i}.img"), 256 * MIB)).join(" ");
+    real.ok(&format!("create tank -d raid5 -m raid1 {disks}"));
+    real.ok(&format!("volume create tank/v {}", 64 * MIB));
+    fill(&real, 32 * MIB);
+    let planted = 17 * MIB + 5 * BLOCK;
+    let disk = ["d0.img", "d1.img", "d2.img"].into_iter().find(|disk| find(&real, disk, planted).is_some());
+    let disk = disk.expect("it is on one of them");
+    let at = find(&real, disk, planted).expect("just seen");
+    (0..3).for_each(|row| damage(&real, disk, at + row * 64 * KIB));
+    let run = real.braid("scrub start -B tank");
+    assert_eq!(run.code, 1, "it found something: {run:?}");
+    assert!(run.out.contains("3 blocks not alike, 3 blocks of copies written anew"), "{run:?}");
+    let events = real.ok("events tank");
+    let count = |what: &str| events.lines().filter(|line| line.contains(what)).count();
+    assert_eq!((count(" copy.repaired "), count(" parity.repaired ")), (2, 1), "{events}");
+    assert_eq!(find(&real, disk, planted), Some(at));
+    let run = real.braid("scrub start -B tank");
+    assert!(run.code == 0 && run.out.contains("nothing found"), "{run:?}");
+}
+
 #[test]
 fn a_damaged_superblock_is_told_and_written_anew() {
     let real = Real::start();

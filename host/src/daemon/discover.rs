@@ -312,14 +312,14 @@ impl Group {
 
 /// The class of a device that nobody gave one.
 pub(super) fn class_of(spec: &DiskSpec, facts: &Facts) -> &'static str {
+    if let Some(class) = facts.class {
+        return class;
+    }
     let nvme = |path: &Path| {
         let real = fs::canonicalize(path).unwrap_or_else(|_| path.into());
         fs::metadata(&real).is_ok_and(|m| m.file_type().is_block_device())
             && real.file_name().is_some_and(|name| name.to_string_lossy().starts_with("nvme"))
     };
-    if let Some(class) = facts.class {
-        return class;
-    }
     match spec {
         DiskSpec::Ram(_) | DiskSpec::Null(_) => "ssd",
         DiskSpec::Path(path) if nvme(path) => "nvme",

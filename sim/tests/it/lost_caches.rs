@@ -149,6 +149,28 @@ fn a_checkpoint_counts_when_what_only_one_member_has_is_flushed() {
     }
 }
 
+/// Where no flush of what only it has succeeds, no checkpoint counts, and after five there is nothing more to promise.
+#[test]
+fn a_member_that_flushes_nothing_of_what_only_it_has_ends_the_promises() {
+    let (mut world, v) = pool(Profile::Single, Profile::Raid1, 2, None);
+    world.run(v, WRITE, 0, 8 * MIB).unwrap();
+    world.run(v, Op::Flush, 0, 0).unwrap();
+    world.run(v, WRITE, 8 * MIB, 8 * MIB).unwrap();
+    let (from, to) = (0, u64::MAX);
+    let trouble = Trouble::Error { read: false, write: false, flush: true, from, to, percent: 100, left: u64::MAX };
+    world.faults.0.push(Fault { device: 1, trouble });
+    let since = world.now();
+    assert!(world.control(Command::Checkpoint).is_err());
+    let took = world.now() - since;
+    assert!((6_000_000_000..7_000_000_000).contains(&took), "it gave up after {took} ns");
+    assert!(world.run(v, WRITE, 32 * MIB, MIB).is_err(), "a first write is a promise");
+    world.run(v, Op::Read, 0, 64 * KIB).unwrap();
+    world.faults.0.clear();
+    world.crash(Crash::Power);
+    world.open().unwrap();
+    all_is_well(&mut world);
+}
+
 /// Beside a flush that fails, a read that begins after so many events of it. None when the flush was over.
 fn read_beside_loss(profile: Profile, steps: u64, slip: Option<Slip>) -> Option<Result<(), String>> {
     let (mut world, v) = pool(profile, Profile::Raid1c3, 3, slip);

@@ -9,7 +9,7 @@ use crate::profile::slice;
 use crate::queue::{Io, Owner};
 use crate::request::{DeviceOp, IoError, Output};
 use crate::scrub::{PART_MAX, PIECE_MAX, Place};
-use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, ChunkId, DeviceId, UNIT, VolumeId};
+use crate::units::{BLOCK, BufId, ChunkId, DeviceId, UNIT, VolumeId};
 use crate::volume::{Entry, INTERNAL};
 
 impl Engine {
@@ -89,31 +89,12 @@ impl Engine {
             }
             at += 1;
         }
-        let (id, start) = (table.chunk, table.start);
         let copies = chunk.map_or(0, |c| c.profile.facts().copies as u64);
         let is_over = chunk.is_none() || at >= table.units;
+        let bytes = units.len() as u64 * UNIT * copies;
+        let piece = (bytes > 0).then(|| Piece { bytes, ..Piece::new(lane_id, table, first, units).trimmed() });
         self.lane_goes_on(lane_id, (!is_over).then_some(at));
-        let (head, tail) = (units.first()?, units.last()?);
-        let from = u64::from(first) * UNIT + u64::from(head.mask.trailing_zeros()) * BLOCK;
-        let last = u64::from(first) + units.len() as u64 - 1;
-        let end = last * UNIT + (BLOCKS_PER_UNIT - u64::from(tail.mask.leading_zeros())) * BLOCK;
-        Some(Piece {
-            lane: lane_id,
-            chunk: id,
-            start,
-            first,
-            from,
-            len: end - from,
-            bytes: units.len() as u64 * UNIT * copies,
-            units,
-            epoch: None,
-            scratch: [None; COPIES_MAX],
-            pending: 0,
-            stage: Stage::Reading,
-            doubts: 0,
-            again: None,
-            rows: None,
-        })
+        piece
     }
 
     /// A lane goes on at this unit of its chunk, or with the next chunk.

@@ -40,7 +40,7 @@ use crate::meta::record::Record;
 use crate::request::{Copy, Event, Output};
 use crate::scrub::{Place, Scrub, State, TOLD_MAX};
 use crate::slab::Slab;
-use crate::units::{BufId, BufRange, ChunkId, DeviceId};
+use crate::units::{BLOCK, BufId, BufRange, ChunkId, DeviceId, UNIT};
 
 /// What a turn came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -119,7 +119,7 @@ struct Piece {
     start: u64,
     first: u32,
     units: Vec<Unit>,
-    /// First byte within the chunk, and bytes: from the first written block to the last one.
+    /// First byte within the chunk, and bytes.
     from: u64,
     len: u64,
     /// What counts as passed when it is done.
@@ -133,6 +133,38 @@ struct Piece {
     doubts: u64,
     again: Option<again::Again>,
     rows: Option<rows::Rows>,
+}
+
+impl Piece {
+    /// Whole units of a chunk from one on, about to be read.
+    fn new(lane: usize, table: &Table, first: u32, units: Vec<Unit>) -> Piece {
+        Piece {
+            lane,
+            chunk: table.chunk,
+            start: table.start,
+            first,
+            from: u64::from(first) * UNIT,
+            len: units.len() as u64 * UNIT,
+            units,
+            bytes: 0,
+            epoch: None,
+            scratch: [None; COPIES_MAX],
+            pending: 0,
+            stage: Stage::Reading,
+            doubts: 0,
+            again: None,
+            rows: None,
+        }
+    }
+
+    /// From the first written block to the last one.
+    fn trimmed(mut self) -> Piece {
+        let before = self.units.first().map_or(0, |unit| unit.mask.trailing_zeros());
+        let behind = self.units.last().map_or(0, |unit| unit.mask.leading_zeros());
+        self.from += u64::from(before) * BLOCK;
+        self.len -= u64::from(before + behind) * BLOCK;
+        self
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@
 
 use alloc::vec::Vec;
 
-use super::{COPIES_MAX, Engine, Lane, Piece, Stage, TURN, Unit, range};
+use super::{Engine, Lane, Piece, TURN, Unit, range};
 use crate::chunk::Chunk;
 use crate::combine::{Addend, Combine};
 use crate::gf;
@@ -21,6 +21,7 @@ use crate::queue::{Io, Owner};
 use crate::request::{DeviceOp, IoError, Output};
 use crate::scrub::PIECE_MAX;
 use crate::units::{STRIP, UNIT};
+use crate::volume::Entry;
 
 /// Bit of questions about parity, among those about units.
 const PARITY: u64 = 1 << 7;
@@ -80,44 +81,35 @@ impl Engine {
         let chunk = self.pool.chunk(table.chunk)?;
         let most = (self.scrub.piece_max.min(PIECE_MAX) / UNIT / scratch_of_row(chunk)).max(1) as u32;
         let width = chunk.row_units();
-        let home = |at: u32| table.owners.get(at as usize).copied().unwrap_or_default();
-        // Of a row that nobody owns any more the space may come free, and have a new owner, before a read of it is through.
-        let is_here = |at: u32| home(at).get().is_some_and(|home| self.entry_here(chunk.id, at, home).is_some());
-        let is_owned = |row: u32| (row * width..(row + 1) * width).any(is_here);
-        let (mut row, mut count) = (at / width, 0);
-        while row < chunk.rows() && count < most && *spent < TURN {
+        let (mut first, mut row) = (at / width, at / width);
+        let mut units = Vec::new();
+        while row < chunk.rows() && units.len() < (most * width) as usize && *spent < TURN {
             *spent += u64::from(width);
-            match is_owned(row) {
-                true => count += 1,
-                false if count > 0 => break,
-                false => {}
-            }
+            let (begun, mut is_owned) = (units.len(), false);
+            units.extend((row * width..(row + 1) * width).map(|at| {
+                let home = table.owners.get(at as usize).copied().unwrap_or_default();
+                let entry = home.get().and_then(|home| self.entry_here(chunk.id, at, home));
+                is_owned |= entry.is_some();
+                // What is nobody's counts in parity, and has no block to compare.
+                Unit { home, mask: entry.map_or(0, Entry::written), bad: 0, gone: 0 }
+            }));
             row += 1;
+            if is_owned {
+                continue;
+            }
+            // Nobody owns any of it: its space may come free, and have a new owner, before a read of it is through.
+            units.truncate(begun);
+            if begun > 0 {
+                break;
+            }
+            first = row;
         }
-        let first = row - count;
-        let unit = |at: u32| {
-            // What is nobody's counts in parity, and has no block to compare.
-            let home = home(at);
-            Unit { home, mask: self.blocks_of(chunk.id, at, home), bad: 0, gone: 0 }
-        };
-        let units: Vec<Unit> = (first * width..(first + count) * width).map(unit).collect();
+        let count = units.len() as u32 / width;
         let (data, parity) = (width as usize, chunk.profile.facts().parity);
         let piece = (count > 0).then(|| Piece {
-            lane,
-            chunk: chunk.id,
-            start: table.start,
-            first: first * width,
-            from: u64::from(first * width) * UNIT,
-            len: units.len() as u64 * UNIT,
             bytes: u64::from(count) * chunk.columns.len() as u64 * STRIP,
-            units,
-            epoch: None,
-            scratch: [None; COPIES_MAX],
-            pending: 0,
-            stage: Stage::Reading,
-            doubts: 0,
-            again: None,
             rows: Some(Rows { first, count, data, parity, gone: 0, bad: 0, unlike: 0 }),
+            ..Piece::new(lane, table, first * width, units)
         });
         let next = (row < chunk.rows()).then_some(row * width);
         self.lane_goes_on(lane, next);

@@ -97,7 +97,8 @@ fn a_scrub_reads_rows_once_in_its_own_class_and_takes_no_lock_where_parity_is_ri
             world.run_until(|world| world.outstanding() == 0);
         }
         world.run_until_quiet();
-        let after = world.engine().queue_stats(DeviceId(1)).expect("a member").class(Class::AsyncRead).left;
+        let stats = world.engine().queue_stats(DeviceId(1)).expect("a member");
+        let after = stats.class(Class::AsyncRead).left;
         assert_eq!(before, after, "{profile:?}: a row was looked at under its lock");
         let reads = world.dispatched.iter().filter(|d| d.op == DeviceOp::Read);
         let (read, longest) = reads.fold((0, 0), |(sum, most), d| (sum + d.len, most.max(d.len)));
@@ -105,4 +106,31 @@ fn a_scrub_reads_rows_once_in_its_own_class_and_takes_no_lock_where_parity_is_ri
         assert!(longest >= 2 * STRIP, "{profile:?}: strips of neighbouring rows are read together: {longest}");
         assert_eq!(world.engine().report().scrub.scrub.differences, 0);
     }
+}
+
+#[test]
+fn few_rows_are_looked_at_while_clients_are_at_work() {
+    let peak = |clients: usize| {
+        let (mut world, v) = written(Profile::Raid5, 40 * MIB);
+        let mut at = 0;
+        let mut keep_busy = |world: &mut World| {
+            while world.outstanding() < clients {
+                world.submit(1, v, Op::Read, at % (40 * MIB), 4 * KIB, Content::Unsaid);
+                at += 7 * MIB + 4 * KIB;
+            }
+        };
+        keep_busy(&mut world);
+        world.control(Command::ScrubStart).unwrap();
+        while world.engine().report().scrub.scrub.state == State::Running {
+            keep_busy(&mut world);
+            match clients {
+                0 => world.run_until_quiet(),
+                _ => assert!(world.run_until(|world| world.outstanding() < clients)),
+            }
+        }
+        world.run_until_quiet();
+        world.engine().queue_stats(DeviceId(1)).expect("a member").class(Class::Scrub).peak
+    };
+    // As many commands on a member as the class of a scrub may have there.
+    assert_eq!((peak(0), peak(40)), (3, 1));
 }
