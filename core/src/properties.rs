@@ -3,6 +3,7 @@
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
 use crate::allocator::Mode;
 use crate::control::{ControlError, ErrorKind};
@@ -13,7 +14,7 @@ use crate::sums::Checksum;
 use crate::units::{KIB, MIB};
 
 /// Names, in the order of the documentation.
-pub const NAMES: [&str; 9] = [
+pub const NAMES: [&str; 10] = [
     "read_policy",
     "allocation",
     "strict",
@@ -23,10 +24,14 @@ pub const NAMES: [&str; 9] = [
     "dirty_regions",
     "checksum",
     "checksum_cache",
+    "scrub_memory",
 ];
 
 /// What the checksums of a pool may take of memory: the least, what it is by default, the most.
 pub const CHECKSUM_CACHE: [u64; 3] = [MIB / 4, 64 * MIB, 64 * 1024 * MIB];
+
+/// What a scrub may be told to take of memory.
+pub const SCRUB_MEMORY: RangeInclusive<u64> = MIB..=64 * 1024 * MIB;
 
 /// Their values.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +56,9 @@ pub struct Properties {
     /// `checksum_cache`, in bytes: memory for the pages that checksums are kept in. A MiB is enough for 0.9 GiB of content in
     /// use (crc32c); what is beyond costs a read of a page when it is used.
     pub checksum_cache: u64,
+    /// `scrub_memory`, in bytes: what a scrub may have under way. More of it is a faster scrub and slower reads beside it. None is
+    /// `auto`, see [`crate::scrub::memory_of`].
+    pub scrub_memory: Option<u64>,
     /// What was set for the queues of all members, see [`crate::queue::config`].
     pub queue: Overrides,
 }
@@ -72,6 +80,11 @@ fn size(word: &str) -> Option<u64> {
         _ => return None,
     };
     digits.parse::<u64>().ok()?.checked_mul(unit).map(|bytes| bytes / KIB * KIB)
+}
+
+/// A size as [`size`] reads it.
+fn size_word(bytes: u64) -> String {
+    if bytes.is_multiple_of(MIB) { format!("{}M", bytes / MIB) } else { format!("{}K", bytes / KIB) }
 }
 
 fn on_off(name: &str, value: &str) -> Result<bool, ControlError> {
@@ -115,6 +128,7 @@ impl Default for Properties {
             dirty_regions: None,
             checksum: Checksum::None,
             checksum_cache: CHECKSUM_CACHE[1],
+            scrub_memory: None,
             queue: Overrides::new(),
         }
     }
@@ -198,6 +212,12 @@ impl Properties {
                     .filter(|bytes| (least..=most).contains(bytes))
                     .ok_or_else(|| usage(format!("checksum_cache is 256K to 64G, such as 64M, not {value:?}")))?;
             }
+            "scrub_memory" if matches!(value, "" | "auto") => self.scrub_memory = None,
+            "scrub_memory" => {
+                let bytes = size(value).filter(|bytes| SCRUB_MEMORY.contains(bytes));
+                let text = || usage(format!("scrub_memory is auto, or 1M to 64G, such as 32M, not {value:?}"));
+                self.scrub_memory = Some(bytes.ok_or_else(text)?);
+            }
             _ if config::is_name(name) && value.is_empty() => drop(self.queue.remove(name)),
             _ if config::is_name(name) => {
                 // Whether it means anything depends on the others and on the members: see `check_queues`.
@@ -240,8 +260,8 @@ impl Properties {
             "commit_interval" => format!("{}s", self.commit_interval_ms / 1000),
             "dirty_regions" => self.dirty_regions.map_or_else(|| "auto".into(), |count| format!("{count}")),
             "checksum" => self.checksum.name().into(),
-            "checksum_cache" if self.checksum_cache.is_multiple_of(MIB) => format!("{}M", self.checksum_cache / MIB),
-            "checksum_cache" => format!("{}K", self.checksum_cache / KIB),
+            "checksum_cache" => size_word(self.checksum_cache),
+            "scrub_memory" => self.scrub_memory.map_or_else(|| "auto".into(), size_word),
             _ if config::is_name(name) => self.queue.get(name).cloned().unwrap_or_default(),
             _ => return None,
         })
@@ -262,5 +282,26 @@ impl Properties {
             (name, value, is_default)
         };
         NAMES.into_iter().map(one).chain(config::names().map(of_queues)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_a_scrub_is_a_size_or_auto() {
+        let mut properties = Properties::default();
+        for (value, wanted) in
+            [("1M", "1M"), ("1536K", "1536K"), ("64G", "65536M"), (" 8mib ", "8M"), ("auto", "auto"), ("", "auto")]
+        {
+            assert_eq!(properties.set("scrub_memory", value).expect(value), None);
+            assert_eq!(properties.get("scrub_memory").as_deref(), Some(wanted), "{value}");
+        }
+        for value in ["0", "1023K", "65G", "much", "-1M", "18446744073709551615G"] {
+            let error = properties.set("scrub_memory", value).expect_err(value);
+            assert!(error.message.starts_with("scrub_memory is auto, or 1M to 64G"), "{value}: {}", error.message);
+        }
+        assert_eq!(properties.scrub_memory, None, "as it was");
     }
 }

@@ -16,7 +16,8 @@ pub const PART_MAX: u64 = 128 * KIB;
 pub const ROUND_MAX: u64 = 1 << 20;
 /// Pieces under way a lane, times the strips that each is spread over: enough that a device has the next one when one is done.
 pub const WINDOW: usize = 4;
-/// Memory of pieces under way, at least. With many lanes pieces get shorter; neighbours join again in the queue.
+/// Memory of pieces under way with `scrub_memory=auto`, at least. With many lanes pieces get shorter; neighbours join again in
+/// the queue.
 pub const MEMORY: u64 = 16 * MIB;
 /// With many members there is so much for each of them: a row is through when the slowest of its disks is, and with less the others have
 /// nothing to read meanwhile.
@@ -27,6 +28,12 @@ pub const FOUND_MAX: usize = 48;
 pub const TOLD_MAX: u32 = 1000;
 /// How much may be read twice after a crash: the place is written down so often.
 pub const SAVE_NS: u64 = 10_000_000_000;
+
+/// `scrub_memory=auto` in a pool of so many members.
+#[must_use]
+pub fn memory_of(members: usize) -> u64 {
+    MEMORY.max(members as u64 * MEMORY_OF_MEMBER)
+}
 
 /// How far a scrub is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -95,6 +95,9 @@ pub enum Within {
     Buckets(u32),
     /// From one number to the other, both included; nothing exact was published.
     Range(f64, f64),
+    /// Chance: ours is the mean of several seeds, from the least to the most that one of them gave, and what was published is such
+    /// a draw too.
+    Draws(f64, f64),
     /// Shown only.
     Shown,
 }
@@ -153,6 +156,7 @@ impl Row {
                 ratio <= f64::from(n).exp2() * (1.0 + ROUNDING)
             }
             Within::Range(from, to) => (from..=to).contains(&ours),
+            Within::Draws(least, most) => published.is_some_and(|p| (least..=most).contains(&p)),
         }
     }
 }
@@ -279,6 +283,8 @@ mod tests {
             (256.0, 0.0, Buckets(3), false),
             (9.0, 252.0, Range(252.0, 260.0), true),
             (9.0, 261.0, Range(252.0, 260.0), false),
+            (9.0, 90.0, Draws(0.0, 9.0), true),
+            (9.0, 5.0, Draws(0.0, 8.0), false),
             (1.0, 1e9, Shown, true),
         ] {
             let row = Row::new("x", "I/Os", published, ours, within);

@@ -14,6 +14,7 @@ use braid_core::Profile;
 use braid_core::units::KIB;
 
 use crate::lab::{self, Access, Cpu, Job, Member, Outcome, Setup, Sizes};
+use crate::table::Sheet;
 
 /// Of one request.
 pub(super) const REQUEST: u64 = 64 * KIB;
@@ -83,4 +84,24 @@ impl Scenario {
 /// MiB/s of what was counted.
 pub(super) fn mib_s(outcome: &Outcome) -> f64 {
     outcome.all.bytes_per_s() as f64 / (1 << 20) as f64
+}
+
+/// Bandwidth under a policy: its name, theirs, ours.
+pub(super) type Cell = (&'static str, f64, f64);
+
+/// Of each two policies that are told apart by what was published, ours have to be in that order.
+pub(super) fn judge_order(sheet: &mut Sheet, of: &str, cells: &[Cell]) {
+    /// Differences of the published figures that are larger than this.
+    const TELLING: f64 = 1.1;
+    let (mut right, mut wrong) = (0, Vec::new());
+    for (better, more, a) in cells {
+        for (worse, _, b) in cells.iter().filter(|(_, less, _)| *more > TELLING * less) {
+            match a > b {
+                true => right += 1,
+                false => wrong.push(format!("{better} {a:.0} over {worse} {b:.0}")),
+            }
+        }
+    }
+    let shown = if wrong.is_empty() { format!("{right} of {right}") } else { wrong.join(", ") };
+    sheet.claim(format!("{of}: policies more than 10 % apart are in order"), wrong.is_empty(), shown);
 }

@@ -312,6 +312,7 @@ fn allowed(within: Within) -> String {
         Within::Buckets(0) => "same bucket".into(),
         Within::Buckets(n) => format!("± {n} bucket{}", if n == 1 { "" } else { "s" }),
         Within::Range(from, to) => format!("{} to {}", number(from), number(to)),
+        Within::Draws(least, most) => format!("{} to {} by seed", number(least), number(most)),
         Within::Shown => String::new(),
     }
 }

@@ -90,6 +90,11 @@ impl World {
         self.asked.len()
     }
 
+    /// Memory that the engine asked for, and has still.
+    pub fn scratch_bytes(&self) -> u64 {
+        self.scratch.iter().map(|id| self.buffers[id].len() as u64 * SECTOR).sum()
+    }
+
     /// Runs a request to its answer.
     pub fn run(&mut self, volume: VolumeId, op: Op, offset: u64, len: u64) -> Result<(), RequestError> {
         let tag = self.submit(0, volume, op, offset, len, Tag::Unsaid);

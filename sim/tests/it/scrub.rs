@@ -206,6 +206,25 @@ fn commands_of_a_scrub(mut world: World, longest: u64) {
 }
 
 #[test]
+fn pieces_take_the_memory_that_they_are_given() {
+    for (memory, least, most) in [("1M", MIB / 2, MIB), ("4M", 2 * MIB, 4 * MIB), ("", 8 * MIB, 16 * MIB)] {
+        let (mut world, v) = pool(2, Profile::Raid1, Profile::Raid1);
+        let (name, value) = ("scrub_memory".into(), memory.into());
+        world.control(Command::Set { name, value }).unwrap();
+        fill(&mut world, v);
+        world.run_until_quiet();
+        world.control(Command::ScrubStart).unwrap();
+        let mut peak = 0;
+        world.run_until(|world| {
+            peak = peak.max(world.scratch_bytes());
+            state(world) != State::Running
+        });
+        // A page of a map or two are read besides.
+        assert!(peak >= least && peak <= most + 64 * KIB, "scrub_memory={memory}: {peak} bytes");
+    }
+}
+
+#[test]
 fn what_is_found_on_a_member_is_that_of_the_last_scrub() {
     let (mut world, v) = pool(2, Profile::Raid1, Profile::Raid1);
     fill(&mut world, v);

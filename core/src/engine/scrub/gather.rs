@@ -11,7 +11,7 @@ use crate::chunk::Column;
 use crate::engine::owners::Walk;
 use crate::engine::rows::is_journal;
 use crate::profile::data_stripes;
-use crate::scrub::{MEMORY, MEMORY_OF_MEMBER, PIECE_MAX, Place, ROUND_MAX, WINDOW};
+use crate::scrub::{PIECE_MAX, Place, ROUND_MAX, WINDOW, memory_of};
 use crate::units::{ChunkId, DeviceId, STRIP, UNIT, round_down};
 use crate::volume::INTERNAL;
 
@@ -84,7 +84,7 @@ impl Engine {
                 lane.tables.push_back(Table { chunk, start, units, owners });
             }
         }
-        let memory = MEMORY.max(self.pool.devices().count() as u64 * MEMORY_OF_MEMBER);
+        let memory = self.pool.properties.scrub_memory.unwrap_or_else(|| memory_of(self.pool.devices().count()));
         let share = memory / (copies * (lanes.len() * WINDOW) as u64);
         // A piece is a row at least.
         let piece_max = round_down(share, UNIT).clamp(UNIT, PIECE_MAX).max(widest);
