@@ -203,7 +203,7 @@ impl Watch {
         for (class, c) in stats.all() {
             let left = (c.queued, c.active, c.commands);
             hold!(Drain, left == (0, 0, 0), "{left:?} of {class:?} are left at device {device}");
-            let counted = (c.device_ns.count(), c.total_ns.count());
+            let counted = (c.device_ns().count(), c.total_ns().count());
             hold!(
                 Drain,
                 counted == (c.ios, c.ios),
@@ -211,7 +211,7 @@ impl Watch {
                 c.ios
             );
             // What was withdrawn when the device vanished never left, or left once and did not come to its second way.
-            let waited = (c.size_before.count(), c.queue_ns.count());
+            let waited = (c.size_before().count(), c.queue_ns().count());
             hold!(
                 Drain,
                 waited.0 >= waited.1 && waited.1 >= c.ios,
@@ -220,7 +220,7 @@ impl Watch {
             );
         }
         let sum = |of: fn(&ClassStats) -> u64| stats.all().map(|(_, c)| of(c)).sum::<u64>();
-        let counted = (sum(|c| c.ios), sum(|c| c.bytes), sum(|c| c.size_after.count()));
+        let counted = (sum(|c| c.ios), sum(|c| c.bytes), sum(|c| c.size_after().count()));
         let seen = (self.members_done, self.bytes_done, self.sent);
         hold!(
             Drain,

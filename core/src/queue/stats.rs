@@ -92,7 +92,11 @@ impl Histogram {
 }
 
 /// What one class of one device has and had since the pool was opened.
+///
+/// An I/O changes a dozen of its numbers, and with thousands of devices none of them is in a cache of the processor. So those that
+/// change each time stand together, and so do the buckets of histograms that usually grow together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(64))]
 pub struct ClassStats {
     /// I/Os that wait in the queue now.
     pub queued: u32,
@@ -104,24 +108,37 @@ pub struct ClassStats {
     pub peak: u32,
     /// I/Os that left for the device.
     pub left: u64,
-    /// Those of them that were still there when the batch they came in was over: something made them wait.
-    pub waited: u64,
-    /// Sum of the times in the queue of those, in ns.
-    pub waited_ns: u64,
     /// I/Os completed.
     pub ios: u64,
     /// Bytes of those.
     pub bytes: u64,
-    /// ns from admission to dispatch.
-    pub queue_ns: Histogram,
-    /// ns from dispatch to completion.
-    pub device_ns: Histogram,
-    /// ns from admission to completion.
-    pub total_ns: Histogram,
-    /// Bytes of I/Os before merging.
-    pub size_before: Histogram,
-    /// Bytes of commands that count against this class.
-    pub size_after: Histogram,
+    /// Sums of [`Time`], in ns.
+    time_sums: [u64; 3],
+    /// And of [`Size`], in bytes.
+    size_sums: [u64; 2],
+    /// Those that left and were still there when the batch they came in was over: something made them wait.
+    pub waited: u64,
+    /// Sum of the times in the queue of those, in ns.
+    pub waited_ns: u64,
+    /// Histograms of [`Time`], side by side.
+    times: [[u64; 3]; BUCKETS],
+    /// And of [`Size`].
+    sizes: [[u64; 2]; BUCKETS],
+}
+
+/// A stage of an I/O's life.
+#[derive(Clone, Copy)]
+enum Time {
+    Queue,
+    Device,
+    Total,
+}
+
+/// Of I/Os before they merge, and of commands.
+#[derive(Clone, Copy)]
+enum Size {
+    Before,
+    After,
 }
 
 impl ClassStats {
@@ -132,16 +149,67 @@ impl ClassStats {
         commands: 0,
         peak: 0,
         left: 0,
-        waited: 0,
-        waited_ns: 0,
         ios: 0,
         bytes: 0,
-        queue_ns: Histogram::EMPTY,
-        device_ns: Histogram::EMPTY,
-        total_ns: Histogram::EMPTY,
-        size_before: Histogram::EMPTY,
-        size_after: Histogram::EMPTY,
+        time_sums: [0; 3],
+        size_sums: [0; 2],
+        waited: 0,
+        waited_ns: 0,
+        times: [[0; 3]; BUCKETS],
+        sizes: [[0; 2]; BUCKETS],
     };
+
+    /// ns from admission to dispatch.
+    #[must_use]
+    pub fn queue_ns(&self) -> Histogram {
+        self.times_of(Time::Queue)
+    }
+
+    /// ns from dispatch to completion.
+    #[must_use]
+    pub fn device_ns(&self) -> Histogram {
+        self.times_of(Time::Device)
+    }
+
+    /// ns from admission to completion.
+    #[must_use]
+    pub fn total_ns(&self) -> Histogram {
+        self.times_of(Time::Total)
+    }
+
+    /// Bytes of I/Os before merging.
+    #[must_use]
+    pub fn size_before(&self) -> Histogram {
+        self.sizes_of(Size::Before)
+    }
+
+    /// Bytes of commands that count against this class.
+    #[must_use]
+    pub fn size_after(&self) -> Histogram {
+        self.sizes_of(Size::After)
+    }
+
+    fn times_of(&self, time: Time) -> Histogram {
+        let counts = core::array::from_fn(|bucket| self.times[bucket][time as usize]);
+        Histogram { counts, sum: self.time_sums[time as usize] }
+    }
+
+    fn sizes_of(&self, size: Size) -> Histogram {
+        let counts = core::array::from_fn(|bucket| self.sizes[bucket][size as usize]);
+        Histogram { counts, sum: self.size_sums[size as usize] }
+    }
+
+    fn took(&mut self, time: Time, ns: u64) {
+        self.times[Histogram::bucket_of(ns)][time as usize] += 1;
+        let sum = &mut self.time_sums[time as usize];
+        *sum = sum.saturating_add(ns);
+    }
+
+    fn was(&mut self, size: Size, bytes: u64) {
+        self.sizes[Histogram::bucket_of(bytes)][size as usize] += 1;
+        let sum = &mut self.size_sums[size as usize];
+        *sum = sum.saturating_add(bytes);
+    }
 }
 
 impl Default for ClassStats {
@@ -187,7 +255,7 @@ impl QueueStats {
     pub fn admitted(&mut self, class: Class, len: u64) {
         let stats = self.class_mut(class);
         stats.queued += 1;
-        stats.size_before.record(len);
+        stats.was(Size::Before, len);
     }
 
     /// It left, as a part of a command; `stayed` if a batch ended since it came.
@@ -196,7 +264,7 @@ impl QueueStats {
         stats.queued -= 1;
         stats.active += 1;
         stats.left += 1;
-        stats.queue_ns.record(waited_ns);
+        stats.took(Time::Queue, waited_ns);
         if stayed {
             stats.waited += 1;
             stats.waited_ns = stats.waited_ns.saturating_add(waited_ns);
@@ -223,7 +291,7 @@ impl QueueStats {
         let stats = self.class_mut(class);
         stats.commands += 1;
         stats.peak = stats.peak.max(stats.commands);
-        stats.size_after.record(len);
+        stats.was(Size::After, len);
     }
 
     /// A command came back.
@@ -243,8 +311,8 @@ impl QueueStats {
         stats.active -= 1;
         stats.ios += 1;
         stats.bytes += len;
-        stats.device_ns.record(device_ns);
-        stats.total_ns.record(total_ns);
+        stats.took(Time::Device, device_ns);
+        stats.took(Time::Total, total_ns);
     }
 
     /// An I/O left the queue without ever going to the device.
@@ -296,8 +364,8 @@ mod tests {
         let [scrub, read] = [Class::Scrub, Class::SyncRead].map(|class| *stats.class(class));
         assert_eq!((scrub.queued, scrub.active, scrub.ios, scrub.bytes, scrub.commands), (0, 0, 1, 4096, 0));
         assert_eq!((scrub.waited, scrub.waited_ns, read.waited, read.left), (1, 10, 0, 1));
-        assert_eq!((read.size_after.count(), scrub.size_after.count()), (1, 0), "a command counts for one class");
+        assert_eq!((read.size_after().count(), scrub.size_after().count()), (1, 0), "a command counts for one class");
         assert_eq!((read.peak, scrub.peak), (1, 0));
-        assert_eq!((scrub.queue_ns.sum, scrub.device_ns.sum, scrub.total_ns.sum), (10, 90, 100));
+        assert_eq!((scrub.queue_ns().sum, scrub.device_ns().sum, scrub.total_ns().sum), (10, 90, 100));
     }
 }

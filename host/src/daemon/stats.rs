@@ -115,15 +115,15 @@ fn one_class(stats: &ClassStats, histograms: bool) -> ClassIo {
         waited_ns: stats.waited_ns,
         ios: stats.ios,
         bytes: stats.bytes,
-        queue_ns: stats.queue_ns.sum,
-        device_ns: stats.device_ns.sum,
-        total_ns: stats.total_ns.sum,
+        queue_ns: stats.queue_ns().sum,
+        device_ns: stats.device_ns().sum,
+        total_ns: stats.total_ns().sum,
         histograms: histograms.then(|| ClassHistograms {
-            queue_ns: histogram(&stats.queue_ns),
-            device_ns: histogram(&stats.device_ns),
-            total_ns: histogram(&stats.total_ns),
-            size_before: histogram(&stats.size_before),
-            size_after: histogram(&stats.size_after),
+            queue_ns: histogram(&stats.queue_ns()),
+            device_ns: histogram(&stats.device_ns()),
+            total_ns: histogram(&stats.total_ns()),
+            size_before: histogram(&stats.size_before()),
+            size_after: histogram(&stats.size_after()),
         }),
     }
 }

@@ -88,7 +88,7 @@ fn scrub_commands(pump: &PumpHandle) -> (u32, u64) {
     let device = report.devices.iter().find(|d| d.id == DeviceId(1)).unwrap();
     let stats = device.queue.stats.class(Class::Scrub);
     assert_eq!((stats.queued, stats.active), (0, 0), "nothing is left behind");
-    (stats.peak, stats.size_after.count())
+    (stats.peak, stats.size_after().count())
 }
 
 #[test]

@@ -71,14 +71,14 @@ fn an_io_whose_command_is_parted_counts_once() {
     (0..16).for_each(|block| submit(&mut world, v, block * BLOCK));
     finish(&mut world);
     let (after, other) = (stats(&world, 1, Class::SyncRead), stats(&world, 2, Class::SyncRead).ios - other.ios);
-    assert_eq!(after.size_after.count() - before.size_after.count(), 17, "one command, then one for each");
+    assert_eq!(after.size_after().count() - before.size_after().count(), 17, "one command, then one for each");
     let counts = [
         after.left - before.left,
         after.ios - before.ios,
         (after.bytes - before.bytes) / BLOCK,
-        after.size_before.count() - before.size_before.count(),
-        after.queue_ns.count() - before.queue_ns.count(),
-        after.device_ns.count() - before.device_ns.count(),
+        after.size_before().count() - before.size_before().count(),
+        after.queue_ns().count() - before.queue_ns().count(),
+        after.device_ns().count() - before.device_ns().count(),
     ];
     assert_eq!((counts, other), ([16; 6], 1));
 }
@@ -144,7 +144,7 @@ fn credit_knows_who_waits_since_before_the_exchange() {
     world.faults.0.clear();
     world.command(Command::Set { name: "scheduler".into(), value: "zfs-2.0.1".into() });
     world.command(Command::ScrubStart);
-    let left = |w: &World, class| stats(w, 1, class).size_after.count();
+    let left = |w: &World, class| stats(w, 1, class).size_after().count();
     let (mut scrubs, records_before, mut records) = (0, left(&world, Class::SyncWrite), 0);
     world.run_until(|w| {
         let hang = stats(w, 1, Class::SyncRead).commands == 4;

@@ -179,7 +179,7 @@ fn a_held_run_goes_at_its_bound_beside_a_device_that_is_stuck() {
         };
         let waits = |world: &World| {
             let stats = world.engine().queue_stats(DeviceId(1)).unwrap();
-            stats.class(Class::SyncRead).queue_ns
+            stats.class(Class::SyncRead).queue_ns()
         };
         let (held_before, before) = (held(&world), waits(&world));
         let (device, since) = (1, world.now());
