@@ -190,26 +190,31 @@ impl ClassStats {
     }
 
     fn times_of(&self, time: Time) -> Histogram {
-        let counts = core::array::from_fn(|bucket| self.times[bucket][time as usize]);
-        Histogram { counts, sum: self.time_sums[time as usize] }
+        column(&self.times, &self.time_sums, time as usize)
     }
 
     fn sizes_of(&self, size: Size) -> Histogram {
-        let counts = core::array::from_fn(|bucket| self.sizes[bucket][size as usize]);
-        Histogram { counts, sum: self.size_sums[size as usize] }
+        column(&self.sizes, &self.size_sums, size as usize)
     }
 
-    fn took(&mut self, time: Time, ns: u64) {
-        self.times[Histogram::bucket_of(ns)][time as usize] += 1;
-        let sum = &mut self.time_sums[time as usize];
-        *sum = sum.saturating_add(ns);
+    fn record_time(&mut self, time: Time, ns: u64) {
+        record(&mut self.times, &mut self.time_sums, time as usize, ns);
     }
 
-    fn was(&mut self, size: Size, bytes: u64) {
-        self.sizes[Histogram::bucket_of(bytes)][size as usize] += 1;
-        let sum = &mut self.size_sums[size as usize];
-        *sum = sum.saturating_add(bytes);
+    fn record_size(&mut self, size: Size, bytes: u64) {
+        record(&mut self.sizes, &mut self.size_sums, size as usize, bytes);
     }
+}
+
+/// One of several histograms that lie side by side.
+fn column<const N: usize>(buckets: &[[u64; N]; BUCKETS], sums: &[u64; N], which: usize) -> Histogram {
+    Histogram { counts: buckets.map(|bucket| bucket[which]), sum: sums[which] }
+}
+
+/// As [`Histogram::record`], in one of them.
+fn record<const N: usize>(buckets: &mut [[u64; N]; BUCKETS], sums: &mut [u64; N], which: usize, value: u64) {
+    buckets[Histogram::bucket_of(value)][which] += 1;
+    sums[which] = sums[which].saturating_add(value);
 }
 
 impl Default for ClassStats {
@@ -255,7 +260,7 @@ impl QueueStats {
     pub fn admitted(&mut self, class: Class, len: u64) {
         let stats = self.class_mut(class);
         stats.queued += 1;
-        stats.was(Size::Before, len);
+        stats.record_size(Size::Before, len);
     }
 
     /// It left, as a part of a command; `stayed` if a batch ended since it came.
@@ -264,7 +269,7 @@ impl QueueStats {
         stats.queued -= 1;
         stats.active += 1;
         stats.left += 1;
-        stats.took(Time::Queue, waited_ns);
+        stats.record_time(Time::Queue, waited_ns);
         if stayed {
             stats.waited += 1;
             stats.waited_ns = stats.waited_ns.saturating_add(waited_ns);
@@ -291,7 +296,7 @@ impl QueueStats {
         let stats = self.class_mut(class);
         stats.commands += 1;
         stats.peak = stats.peak.max(stats.commands);
-        stats.was(Size::After, len);
+        stats.record_size(Size::After, len);
     }
 
     /// A command came back.
@@ -311,8 +316,8 @@ impl QueueStats {
         stats.active -= 1;
         stats.ios += 1;
         stats.bytes += len;
-        stats.took(Time::Device, device_ns);
-        stats.took(Time::Total, total_ns);
+        stats.record_time(Time::Device, device_ns);
+        stats.record_time(Time::Total, total_ns);
     }
 
     /// An I/O left the queue without ever going to the device.
