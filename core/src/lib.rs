@@ -22,6 +22,7 @@ pub mod gf;
 pub mod job;
 pub mod meta;
 pub mod names;
+mod packed;
 pub mod pool;
 pub mod profile;
 pub mod properties;

@@ -1,5 +1,5 @@
 //! A table of things with ids that are never used again: look-up is two indices, and ids that are gone cost nothing but
-//! their share of an empty row. A pool may be old, a volume large and nearly empty, and an image hostile: none of it sizes memory by an id alone.
+//! their share of an empty row. A pool may be old, and an image hostile: neither sizes memory by an id alone.
 //! A row is as long as its highest id wants, so a table of a few things is small.
 
 use alloc::vec::Vec;
@@ -21,11 +21,6 @@ impl<T, const ROW: usize> Default for Sparse<T, ROW> {
 }
 
 impl<T, const ROW: usize> Sparse<T, ROW> {
-    /// Ids from here on are empty.
-    pub(crate) fn end(&self) -> usize {
-        self.rows.len() * ROW
-    }
-
     pub(crate) fn get(&self, id: usize) -> Option<&T> {
         self.rows.get(id / ROW)?.get(id % ROW)?.as_ref()
     }
@@ -35,14 +30,6 @@ impl<T, const ROW: usize> Sparse<T, ROW> {
     }
 
     pub(crate) fn put(&mut self, id: usize, value: T) {
-        *self.place(id) = Some(value);
-    }
-
-    pub(crate) fn get_or_insert_with(&mut self, id: usize, make: impl FnOnce() -> T) -> &mut T {
-        self.place(id).get_or_insert_with(make)
-    }
-
-    fn place(&mut self, id: usize) -> &mut Option<T> {
         if self.rows.len() <= id / ROW {
             self.rows.resize_with(id / ROW + 1, Vec::new);
         }
@@ -50,7 +37,7 @@ impl<T, const ROW: usize> Sparse<T, ROW> {
         if row.len() <= id % ROW {
             row.resize_with(id % ROW + 1, || None);
         }
-        &mut row[id % ROW]
+        row[id % ROW] = Some(value);
     }
 
     pub(crate) fn take(&mut self, id: usize) -> Option<T> {
@@ -68,19 +55,6 @@ impl<T, const ROW: usize> Sparse<T, ROW> {
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.rows.iter_mut().flatten().flatten()
-    }
-
-    /// With their ids, those below `first` left out; rows that are empty are passed as one.
-    pub(crate) fn entries_from(&self, first: usize) -> impl Iterator<Item = (usize, &T)> {
-        let rows = self.rows.iter().enumerate().skip(first / ROW);
-        let entries = rows.flat_map(|(i, row)| (i * ROW..).zip(row));
-        entries.filter_map(move |(id, value)| value.as_ref().filter(|_| id >= first).map(|value| (id, value)))
-    }
-
-    /// All, with their ids.
-    pub(crate) fn entries_mut(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
-        let rows = self.rows.iter_mut().enumerate();
-        rows.flat_map(|(i, row)| (i * ROW..).zip(row)).filter_map(|(id, value)| Some((id, value.as_mut()?)))
     }
 }
 
@@ -108,12 +82,6 @@ mod tests {
         }
         table.iter_mut().for_each(|v| *v += 1);
         assert!(table.iter().copied().eq(twin.values().map(|v| v + 1)));
-        for first in [0, 1, 127, 128, 500, 1008, 5000] {
-            let rest = twin.range(first..).map(|(id, v)| (*id, v + 1));
-            assert!(table.entries_from(first).map(|(id, v)| (id, *v)).eq(rest), "from {first}");
-        }
-        assert!(table.entries_mut().map(|(id, _)| id).eq(twin.keys().copied()));
-        assert!(table.end() > 1008 && *table.get_or_insert_with(1008, || 1) > 0);
         for id in 0..1009 {
             table.take(id);
         }

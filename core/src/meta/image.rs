@@ -41,7 +41,7 @@ impl Image {
 
 /// Pages of an image with so many leaves if every leaf had one, rounded up, with a little for chunks and volumes to come.
 ///
-/// A leaf costs its page, 25 bytes of the root, and less than 1 byte of the list of the root's pages.
+/// A leaf costs its page, its record in the root, and less than 1 byte of the list of the root's pages.
 pub(crate) fn pages_for(pool: &Pool, leaves: u64) -> u64 {
     (leaves * LEAF_COST).div_ceil(pages::PAYLOAD as u64) + fixed_pages(pool)
 }
@@ -51,6 +51,8 @@ pub(crate) fn leaves_in(pool: &Pool, pages: u64) -> u64 {
     pages.saturating_sub(fixed_pages(pool)) * pages::PAYLOAD as u64 / LEAF_COST
 }
 
+/// Bytes of the root for one leaf.
+const LEAF_RECORD: u64 = 25;
 /// Bytes of pages for one leaf, wherever they are.
 const LEAF_COST: u64 = pages::PAYLOAD as u64 + 32 + 2 * STALE_COST;
 /// Bytes of the root for one region that is marked, if it is alone in its word; or for a word.
@@ -80,7 +82,7 @@ fn marks(pool: &Pool) -> u64 {
 pub(crate) fn pages_needed(pool: &Pool) -> u64 {
     let dirty: u64 = pool.volumes().map(|v| v.map.dirty_tables()).sum();
     let leaves: u64 = pool.volumes().map(|v| v.map.leaves()).sum();
-    let root = (leaves * 25 + fixed_bytes(pool, marks(pool))).div_ceil(pages::PAYLOAD as u64);
+    let root = (leaves * LEAF_RECORD + fixed_bytes(pool, marks(pool))).div_ceil(pages::PAYLOAD as u64);
     dirty + root + root.div_ceil(pages::RUNS_PER_PAGE as u64)
 }
 
@@ -107,7 +109,8 @@ pub(crate) fn build(pool: &mut Pool, space: &mut PageSpace, old_root: &[Page]) -
     }
     let uuid = pool.uuid;
     let mut image = Image { stale: old_root.to_vec(), ..Image::default() };
-    let mut root = Writer::with_room(super::PAGE as usize);
+    let leaves: u64 = pool.volumes().map(|v| v.map.leaves()).sum();
+    let mut root = Writer::with_room(super::PAGE as usize + (leaves * LEAF_RECORD) as usize);
     for record in pool.records() {
         record.encode(&mut root);
     }

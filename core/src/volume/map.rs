@@ -1,178 +1,13 @@
-//! A volume and its map: which unit of which chunk holds each 64 KiB, and which blocks of it were ever written.
-//!
-//! ```text
-//!   volume offset   | directory (8 GiB) | leaf (16 MiB) | entry (64 KiB) | block (4 KiB) |
-//!
-//!   entry, 64 bits  | chunk 30 | unit 18 | written blocks 16 |
-//! ```
-//!
-//! An entry with a place but no written block is a *reservation*: a first write is on its way there. A block is a
-//! hole until its bit is set, and the bit is set only after the data arrived; so a reader never sees what an earlier
-//! owner of the space left behind. A block that no copy had any more when its member left is known as *lost*: not written,
-//! and not a hole either, until it is written or discarded.
+//! The map of a volume: from its blocks to runs of them that are alike.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::chunk::REGION;
-use crate::control::VolumeClass;
-use crate::report::VolumeCounters;
-use crate::sparse::Sparse;
-use crate::units::{BLOCK, BLOCKS_PER_UNIT, ChunkId, UNIT, VolumeId};
-
-/// Entries of a leaf.
-pub const LEAF: usize = REGION as usize;
-/// Bytes of a volume that one leaf maps.
-pub const LEAF_SPAN: u64 = LEAF as u64 * UNIT;
-const DIRECTORY: usize = 512;
-/// Directories of one row of the table of them: 8 TiB. So one byte far out in the largest volume costs 48 KiB of rows, and
-/// not 48 MiB of a table of all directories.
-const ROW: usize = 1024;
-
-/// Largest volume: 8 EiB would overflow no arithmetic, but nothing above 16 PiB was ever tried.
-pub const VOLUME_MAX: u64 = 1 << 54;
-/// Smallest volume.
-pub const VOLUME_MIN: u64 = BLOCK;
-/// Most volumes of a pool.
-pub const VOLUMES_MAX: usize = 65_536;
-
-/// The volume that holds the pages of checksums, in a pool that has them; clients' have higher ids.
-pub const INTERNAL: VolumeId = VolumeId(0);
-/// What it is called where names are told.
-pub const INTERNAL_NAME: &str = "checksums";
-
-/// Where one unit of a volume is.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct Entry(u64);
-
-/// All blocks of a unit.
-pub const ALL_BLOCKS: u16 = u16::MAX;
-
-impl Entry {
-    /// Nothing is mapped.
-    pub const NONE: Entry = Entry(0);
-
-    /// A place with these blocks written.
-    pub fn new(chunk: ChunkId, unit: u32, written: u16) -> Entry {
-        debug_assert!(chunk.0 != 0 && chunk.0 < 1 << 30 && unit < 1 << 18);
-        Entry(u64::from(chunk.0) << 34 | u64::from(unit) << 16 | u64::from(written))
-    }
-    /// From disk; any value is an entry, its place must be checked by the caller.
-    pub fn from_bits(bits: u64) -> Entry {
-        Entry(bits)
-    }
-    /// For disk.
-    pub fn bits(self) -> u64 {
-        self.0
-    }
-    /// Whether it has a place.
-    pub fn is_mapped(self) -> bool {
-        self.0 != 0
-    }
-    /// The chunk.
-    pub fn chunk(self) -> ChunkId {
-        ChunkId((self.0 >> 34) as u32)
-    }
-    /// The unit within the chunk.
-    pub fn unit(self) -> u32 {
-        (self.0 >> 16) as u32 & 0x3ffff
-    }
-    /// One bit a block.
-    pub fn written(self) -> u16 {
-        self.0 as u16
-    }
-    /// The same place with these blocks written.
-    pub fn with_written(self, written: u16) -> Entry {
-        Entry(self.0 & !0xffff | u64::from(written))
-    }
-}
-
-impl core::fmt::Debug for Entry {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        if self.is_mapped() {
-            write!(f, "chunk {} unit {} written {:04x}", self.chunk(), self.unit(), self.written())
-        } else {
-            f.write_str("none")
-        }
-    }
-}
-
-/// Bits of the blocks `first..last` of a unit.
-pub fn block_mask(first: u64, last: u64) -> u16 {
-    debug_assert!(first <= last && last <= BLOCKS_PER_UNIT);
-    (((1u32 << last) - 1) & !((1u32 << first) - 1)) as u16
-}
-
-/// A leaf: 256 entries, or one line when they follow each other.
-#[derive(Clone)]
-enum Leaf {
-    /// Entry `i` is unit `first + i` of the chunk with all blocks written: what a sequential writer leaves.
-    Line { chunk: ChunkId, first: u32 },
-    /// Anything else.
-    Table(Box<[Entry; LEAF]>),
-}
-
-impl Leaf {
-    fn get(&self, i: usize) -> Entry {
-        match self {
-            Leaf::Line { chunk, first } => Entry::new(*chunk, first + i as u32, ALL_BLOCKS),
-            Leaf::Table(table) => table[i],
-        }
-    }
-}
-
-/// A leaf with what the checkpoint needs to know of it.
-#[derive(Clone, Default)]
-pub(crate) struct Slot {
-    leaf: Option<Leaf>,
-    /// Where the last checkpoint put it; 0 = nowhere.
-    pub(crate) page: u64,
-    /// Checksum of that page.
-    pub(crate) crc: u32,
-    /// It changed since the last checkpoint.
-    pub(crate) dirty: bool,
-}
-
-/// How a leaf is written down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
-    Empty,
-    Line { chunk: ChunkId, first: u32 },
-    Table,
-}
-
-impl Slot {
-    /// What there is to write; a reservation counts as nothing.
-    pub(crate) fn shape(&self) -> Shape {
-        match &self.leaf {
-            None => Shape::Empty,
-            Some(Leaf::Line { chunk, first }) => Shape::Line { chunk: *chunk, first: *first },
-            Some(Leaf::Table(table)) => match table.iter().any(|e| e.written() != 0) {
-                true => Shape::Table,
-                false => Shape::Empty,
-            },
-        }
-    }
-
-    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
-        (0..LEAF).map(|i| self.leaf.as_ref().map_or(Entry::NONE, |leaf| leaf.get(i)))
-    }
-
-    /// A full table in one line becomes a [`Leaf::Line`]: 16 bytes in place of 2 KiB.
-    fn fold(&mut self) {
-        let Some(Leaf::Table(table)) = &self.leaf else { return };
-        let head = table[0];
-        if !head.is_mapped() || head.unit() as usize + LEAF > 1 << 18 {
-            return;
-        }
-        let line = Leaf::Line { chunk: head.chunk(), first: head.unit() };
-        if (0..LEAF).all(|i| table[i] == line.get(i)) {
-            self.leaf = Some(line);
-        }
-    }
-}
+use super::leaf::{Leaf, Slot};
+use super::leaves::Leaves;
+use super::{ALL_BLOCKS, Entry, LEAF};
+use crate::units::{BLOCK, BLOCKS_PER_UNIT, ChunkId, UNIT};
 
 /// A run of a volume's blocks that are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,8 +50,7 @@ impl Extent {
 /// The map of a volume.
 #[derive(Clone, Default)]
 pub struct Map {
-    /// Each as long as its highest leaf wants.
-    directories: Sparse<Vec<Slot>, ROW>,
+    table: Leaves,
     /// Leaves to write at the next checkpoint.
     pub(crate) dirty: Vec<u64>,
     /// Leaves with at least one entry.
@@ -226,18 +60,8 @@ pub struct Map {
 }
 
 impl Map {
-    fn slot(&self, leaf: u64) -> Option<&Slot> {
-        let directory = self.directories.get(usize::try_from(leaf).ok()? / DIRECTORY)?;
-        directory.get(leaf as usize % DIRECTORY)
-    }
-
     pub(crate) fn slot_mut(&mut self, leaf: u64) -> &mut Slot {
-        let directory = self.directories.get_or_insert_with(leaf as usize / DIRECTORY, Vec::new);
-        let at = leaf as usize % DIRECTORY;
-        if directory.len() <= at {
-            directory.resize_with(at + 1, Slot::default);
-        }
-        &mut directory[at]
+        self.table.get_or_insert(leaf)
     }
 
     /// Leaves with at least one entry, reserved ones included.
@@ -247,12 +71,12 @@ impl Map {
 
     /// The unit's leaf has an entry.
     pub(crate) fn has_leaf(&self, unit: u64) -> bool {
-        self.slot(unit / LEAF as u64).is_some_and(|slot| slot.leaf.is_some())
+        self.table.get(unit / LEAF as u64).is_some_and(|slot| slot.leaf.is_some())
     }
 
     /// The entry of a unit of the volume.
     pub fn get(&self, unit: u64) -> Entry {
-        let slot = self.slot(unit / LEAF as u64);
+        let slot = self.table.get(unit / LEAF as u64);
         slot.and_then(|s| s.leaf.as_ref()).map_or(Entry::NONE, |leaf| leaf.get(unit as usize % LEAF))
     }
 
@@ -329,19 +153,16 @@ impl Map {
 
     /// Has the next checkpoint write every leaf with such a page.
     pub(crate) fn touch_pages(&mut self, has: impl Fn(u64) -> bool) {
-        let Map { directories, dirty, .. } = self;
-        for (i, directory) in directories.entries_mut() {
-            for (j, slot) in directory.iter_mut().enumerate() {
-                if has(slot.page) && !core::mem::replace(&mut slot.dirty, true) {
-                    dirty.push((i * DIRECTORY + j) as u64);
-                }
+        for (leaf, slot) in self.table.iter_mut() {
+            if has(slot.page) && !core::mem::replace(&mut slot.dirty, true) {
+                self.dirty.push(leaf);
             }
         }
     }
 
     /// Leaves that changed and need a page, at most.
     pub(crate) fn dirty_tables(&self) -> u64 {
-        let has_table = |&&leaf: &&u64| self.slot(leaf).is_some_and(|s| matches!(s.leaf, Some(Leaf::Table(_))));
+        let has_table = |&&leaf: &&u64| self.table.get(leaf).is_some_and(|s| matches!(s.leaf, Some(Leaf::Table(_))));
         self.dirty.iter().filter(has_table).count() as u64
     }
 
@@ -424,17 +245,13 @@ impl Map {
     fn next_unit_with_leaf(&self, unit: u64, blocks: &mut u64, wanted: u64) -> u64 {
         let mut next = unit + 1;
         while *blocks < wanted && next.is_multiple_of(LEAF as u64) {
-            let leaf = next / LEAF as u64;
-            let directory = usize::try_from(leaf).map_or(usize::MAX, |l| l / DIRECTORY);
-            let absent = match self.directories.get(directory) {
-                None if directory >= self.directories.end() => {
-                    *blocks = wanted;
-                    return next;
-                }
-                None => DIRECTORY as u64 - leaf % DIRECTORY as u64,
-                Some(d) if d.get(leaf as usize % DIRECTORY).is_none_or(|slot| slot.leaf.is_none()) => 1,
-                Some(_) => break,
+            let Some(absent) = self.table.absent_from(next / LEAF as u64) else {
+                *blocks = wanted;
+                return next;
             };
+            if absent == 0 {
+                break;
+            }
             *blocks += absent * LEAF as u64 * BLOCKS_PER_UNIT;
             next += absent * LEAF as u64;
         }
@@ -444,41 +261,24 @@ impl Map {
     /// First unit at or after `unit` and before `end` that is mapped.
     pub fn next_mapped(&self, mut unit: u64, end: u64) -> Option<u64> {
         while unit < end {
-            let directory = usize::try_from(unit / LEAF as u64).ok()? / DIRECTORY;
-            if self.directories.get(directory).is_none() {
-                if directory >= self.directories.end() {
-                    return None;
-                }
-                unit = (directory as u64 + 1) * (DIRECTORY * LEAF) as u64;
-                continue;
-            }
-            let slot = self.slot(unit / LEAF as u64);
-            if slot.is_none_or(|s| s.leaf.is_none()) {
-                unit = (unit / LEAF as u64 + 1) * LEAF as u64;
-            } else if self.get(unit).is_mapped() {
-                return Some(unit);
-            } else {
-                unit += 1;
+            let leaf = unit / LEAF as u64;
+            match self.table.absent_from(leaf)? {
+                0 if self.get(unit).is_mapped() => return Some(unit),
+                0 => unit += 1,
+                absent => unit = (leaf + absent) * LEAF as u64,
             }
         }
         None
     }
 
-    /// All leaves that exist, in order.
+    /// All slots of leaves, in order: those that exist, and those that did.
     pub(crate) fn slots(&self) -> impl Iterator<Item = (u64, &Slot)> {
-        self.slots_from(0)
+        self.table.iter_from(0)
     }
 
     /// The first leaf at or after this one that exists.
     pub(crate) fn leaf_from(&self, leaf: u64) -> Option<(u64, &Slot)> {
-        let first = usize::try_from(leaf).ok()? / DIRECTORY;
-        self.slots_from(first).skip_while(|&(at, _)| at < leaf).find(|(_, slot)| slot.leaf.is_some())
-    }
-
-    /// The leaves of this directory and of those behind it.
-    fn slots_from(&self, directory: usize) -> impl Iterator<Item = (u64, &Slot)> {
-        let directories = self.directories.entries_from(directory);
-        directories.flat_map(|(i, d)| d.iter().enumerate().map(move |(j, slot)| ((i * DIRECTORY + j) as u64, slot)))
+        self.table.iter_from(leaf).find(|(_, slot)| slot.leaf.is_some())
     }
 
     /// All mapped entries with their units, in order.
@@ -493,53 +293,20 @@ impl Map {
     /// A mapped neighbour in the same leaf, nearest first: where a first write would like to be next to.
     pub fn anchor(&self, unit: u64) -> Option<(u64, Entry)> {
         let base = unit / LEAF as u64 * LEAF as u64;
-        self.slot(unit / LEAF as u64)?.leaf.as_ref()?;
+        self.table.get(unit / LEAF as u64)?.leaf.as_ref()?;
         let near =
             |u: u64| (u >= base && u < base + LEAF as u64).then(|| (u, self.get(u))).filter(|(_, e)| e.is_mapped());
         (1..LEAF as u64).find_map(|d| unit.checked_sub(d).and_then(near).or_else(|| near(unit + d)))
     }
 }
 
-/// One volume.
-#[derive(Clone)]
-pub struct Volume {
-    /// Id within the pool, never reused.
-    pub id: VolumeId,
-    /// Name within the pool.
-    pub name: String,
-    /// Bytes, a multiple of `BLOCK`.
-    pub size: u64,
-    /// What its writes count as.
-    pub class: VolumeClass,
-    /// What is written gets checksums, in a pool that has them.
-    pub checksum: bool,
-    /// Where everything is.
-    pub map: Map,
-    /// Units mapped by type of chunk: data, metadata.
-    pub mapped_units: [u64; 2],
-    /// What clients asked of it, since open.
-    pub counters: VolumeCounters,
-}
-
-impl Volume {
-    /// It is the pool's own and no client's.
-    pub fn is_internal(&self) -> bool {
-        self.id == INTERNAL
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::LEAF_SPAN;
+    use super::super::VOLUME_MAX;
     use super::*;
+    use crate::volume::leaf::Shape;
     use proptest::prelude::*;
-
-    #[test]
-    fn block_masks() {
-        let rows = [(0, 16, 0xffff), (0, 1, 1), (15, 16, 0x8000), (4, 8, 0xf0), (3, 3, 0)];
-        for (first, last, mask) in rows {
-            assert_eq!(block_mask(first, last), mask, "{first}..{last}");
-        }
-    }
 
     #[test]
     fn a_leaf_written_in_order_folds_into_a_line_and_unfolds_again() {
@@ -547,11 +314,11 @@ mod tests {
         for i in 0..LEAF as u64 {
             map.set(i, Entry::new(ChunkId(3), 512 + i as u32, ALL_BLOCKS));
         }
-        assert_eq!(map.slot(0).unwrap().shape(), Shape::Line { chunk: ChunkId(3), first: 512 });
+        assert_eq!(map.table.get(0).unwrap().shape(), Shape::Line { chunk: ChunkId(3), first: 512 });
         let all = Extent::Mapped { chunk: ChunkId(3), offset: 512 * UNIT, len: LEAF_SPAN };
         assert_eq!(map.first(0, LEAF_SPAN), all);
         map.set(7, Entry::new(ChunkId(3), 519, 1));
-        assert_eq!(map.slot(0).unwrap().shape(), Shape::Table);
+        assert_eq!(map.table.get(0).unwrap().shape(), Shape::Table);
         assert_eq!(map.get(8), Entry::new(ChunkId(3), 520, ALL_BLOCKS));
         assert_eq!(map.dirty, [0]);
     }
