@@ -218,7 +218,8 @@ impl Group {
                     (units.get(unit), blocks.get(at - self.place.start..end - self.place.start))
                     && (!is_on || failed(unit))
                 {
-                    let bytes: Vec<u8> = part.iter().flat_map(|block| block.as_slice()).copied().collect();
+                    let mut bytes = Vec::with_capacity(part.len() * BLOCK as usize);
+                    part.iter().for_each(|block| bytes.extend_from_slice(*block));
                     let (offset, at) = (unit.offset + within, at as u64 * BLOCK);
                     lacking.push(Lacking { device: unit.device, offset, at, bytes: bytes.into() });
                 }
