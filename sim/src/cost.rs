@@ -65,6 +65,14 @@ impl Bench {
         settle(&mut self.engine, &mut self.now, &mut Vec::new());
     }
 
+    /// ns of a checkpoint: to build its pages, which is done in one piece, and to send them to their disks.
+    pub fn checkpoint(&mut self) -> u64 {
+        let begun = Clock::now();
+        self.engine.handle(Instant(self.now), Input::Control { tag: 0, command: Command::Checkpoint });
+        settle(&mut self.engine, &mut self.now, &mut Vec::new());
+        begun.elapsed().as_nanos() as u64
+    }
+
     /// The engine that is measured.
     pub fn engine(&self) -> &Engine {
         &self.engine
@@ -95,9 +103,7 @@ impl Bench {
             next += 1;
             (next - 1) * 4096
         });
-        let command = Command::Checkpoint;
-        bench.engine.handle(Instant(bench.now), Input::Control { tag: 0, command });
-        settle(&mut bench.engine, &mut bench.now, &mut Vec::new());
+        bench.checkpoint();
         (bench, ns)
     }
 

@@ -29,6 +29,7 @@ use braid_core::meta::assembly::{Assembly, Step};
 use braid_core::meta::format::NewDevice;
 use braid_core::request::Op;
 use braid_core::units::{DeviceId, GIB, KIB, MIB, UNIT, Uuid};
+use braid_core::volume::LEAF_SPAN;
 
 use crate::cost::Bench;
 use crate::device::Model;
@@ -362,6 +363,40 @@ pub fn scattered(size: u64, seed: u64) -> (f64, f64, Option<f64>, Bench) {
     let read = least(3, || bench.at(Op::Read, &places, 32));
     let write = least(3, || bench.at(WRITE, &places, 32));
     (read / distinct as f64, write / distinct as f64, memory, bench)
+}
+
+/// A volume of a TiB with a few units in each leaf of its map, none of which are neighbours.
+pub struct Checkpoints {
+    bench: Bench,
+    /// Of each leaf, the first unit that nobody wrote.
+    next: u64,
+}
+
+impl Checkpoints {
+    /// On a pool of ten devices.
+    pub fn of_a_tib(seed: u64) -> Checkpoints {
+        let mut world = world(10, TIB, "raid1", seed);
+        let volume = world.volume("v", TIB, VolumeClass::Auto);
+        world.run_until_quiet();
+        let mut checkpoints = Checkpoints { bench: Bench::of(world, volume, 1), next: 0 };
+        for _ in 0..2 {
+            checkpoints.ns_after(LEAVES_PER_TIB as usize);
+        }
+        checkpoints
+    }
+
+    /// ns of a checkpoint after so many leaves changed, the least of several.
+    pub fn ns_of(&mut self, changed: usize) -> f64 {
+        least(4, || self.ns_after(changed))
+    }
+
+    fn ns_after(&mut self, changed: usize) -> u64 {
+        let leaves = (0..TIB).step_by(LEAF_SPAN as usize).step_by(LEAVES_PER_TIB as usize / changed);
+        let places: Vec<u64> = leaves.map(|leaf| leaf + self.next * UNIT).collect();
+        self.next += 2;
+        self.bench.at(WRITE, &places, 32);
+        self.bench.checkpoint()
+    }
 }
 
 /// MiB of memory for a TiB that was written from its start on.
