@@ -65,7 +65,7 @@ pub(super) struct Intent {
 }
 
 #[derive(Clone)]
-struct Mark {
+pub(super) struct Mark {
     /// Its record.
     lsn: Lsn,
     /// Writes under way.
@@ -309,7 +309,9 @@ impl Engine {
 
     /// Leaves out of the image that comes what is idle and alike, with its sums at home. What was written there is flushed
     /// before the image counts; if it never does, the marks of the image before and of the log still stand.
-    pub(super) fn clean_regions(&mut self) {
+    ///
+    /// What was left out.
+    pub(super) fn clean_regions(&mut self) -> Vec<(Region, Mark)> {
         (self.intent.last, self.intent.has_room) = (self.now, true);
         let stable = self.journal.stable();
         self.intent.discarded.retain(|_, (_, lsn)| *lsn >= stable);
@@ -325,13 +327,26 @@ impl Engine {
                 self.pool.intent.remove(region);
             });
         }
-        let (now, mut left) = (self.now, self.intent.marks.len());
+        let (now, mut left, mut cleaned) = (self.now, self.intent.marks.len(), Vec::new());
         for (last, region) in idle {
             if self.is_closing() || now.since(last) >= CLEAN_NS || left > most / 2 {
                 left -= 1;
-                self.intent.marks.remove(&region);
+                cleaned.extend(self.intent.marks.remove(&region).map(|mark| (region, mark)));
                 self.pool.intent.remove(region);
             }
+        }
+        cleaned
+    }
+
+    /// They are as they were: the image that has them left out does not count, and the one before and the log have them.
+    pub(super) fn soil_regions(&mut self, cleaned: Vec<(Region, Mark)>) {
+        for (region, mark) in cleaned {
+            if self.pool.volume(region.0).is_none() {
+                continue;
+            }
+            // Who has written there since has marked it anew.
+            self.intent.marks.entry(region).or_insert(mark);
+            self.pool.intent.insert(region);
         }
     }
 

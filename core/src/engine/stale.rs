@@ -52,8 +52,6 @@ pub(super) struct Stale {
     records_due: bool,
     /// Members that get all of them with the checkpoint under way: until it counts, they are no copy of what is from before it.
     receiving: BTreeSet<DeviceId>,
-    /// Pages of checksums went with the cache that was lost last.
-    pub(super) lost_sums: bool,
     /// When what failed is tried again.
     retry_at: Option<Instant>,
     /// Regions that were written since a flush began, newest last, and the number of that flush.
@@ -307,9 +305,9 @@ impl Engine {
             self.set_back(device, volume, (region * REGION, (region + 1) * REGION));
         }
         self.suspect(device, error);
-        self.stale.lost_sums = needed.iter().any(|&(volume, _)| volume == SUMS_VOLUME);
-        if self.stale.lost_sums {
+        if needed.iter().any(|&(volume, _)| volume == SUMS_VOLUME) {
             self.soil_pages(&needed);
+            self.doubt_image();
         }
         let rows: Vec<Region> = needed.iter().copied().filter(|&(volume, _)| volume == ROWS).collect();
         self.tear_rows(&rows);

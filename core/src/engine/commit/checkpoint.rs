@@ -10,6 +10,7 @@ use super::{Commit, Copies, Departing, Engine, Waiter};
 use crate::ChunkType;
 use crate::chunk::Chunk;
 use crate::engine::Slip;
+use crate::engine::intent::Mark;
 use crate::meta::PAGE;
 use crate::meta::Superblock;
 use crate::meta::image::{self, Image};
@@ -18,6 +19,7 @@ use crate::meta::pages::{self, Page};
 use crate::meta::superblock::ROOT_RUNS_MAX;
 use crate::queue::Owner;
 use crate::queue::limits::Dirty;
+use crate::regions::Region;
 use crate::request::IoError;
 use crate::scrub::State;
 use crate::units::{DeviceId, Instant};
@@ -50,6 +52,10 @@ pub(super) struct Checkpoint {
     pub(super) again: Option<Instant>,
     /// How often they were.
     tries: u32,
+    /// Regions that the image says are clean, since their sums were at home.
+    cleaned: Vec<(Region, Mark)>,
+    /// Pages of sums are gone with the cache of the only member that had them: the image is taken anew.
+    lost_sums: bool,
     /// Number of its flush.
     flush: u64,
     /// It has asked for a flush of the log.
@@ -162,6 +168,8 @@ impl Engine {
                     self.drive_checkpoint();
                 }
             }
+            // Not before its own pages are there, which the next image refers to.
+            Step::Flush if checkpoint.lost_sums => self.retake_for_sums(),
             // A member lost what the image takes for flushed: that has to be known before the image counts, by the log or, while
             // that is not written, by another image.
             Step::Flush if self.commit.failure_lsn > checkpoint.first_lsn.max(self.journal.stable()) => {
@@ -188,11 +196,12 @@ impl Engine {
         if self.slips(Slip::LogReusedEarly) {
             self.journal.checkpointed(0, self.journal.next_seq());
         }
-        self.clean_regions();
+        let cleaned = self.clean_regions();
         self.clear_caught_up();
         self.hand_out_records();
         let Commit { pages: space, root, .. } = &mut self.commit;
         let Some(image) = image::build(&mut self.pool, space, root) else {
+            self.soil_regions(cleaned);
             return self.no_page_room();
         };
         // Those of this image; who changes from now on comes with a record, which makes them be counted again.
@@ -223,6 +232,8 @@ impl Engine {
             writes: writes.into_iter().map(|(page, bytes)| (page, bytes.into())).collect(),
             again: None,
             tries: 0,
+            cleaned,
+            lost_sums: false,
             flush: 0,
             waits_for_log: false,
             copies: Copies::default(),
@@ -272,6 +283,13 @@ impl Engine {
         }
     }
 
+    /// Pages of sums may be on no member. An image whose flush is still to come may call regions clean because of them.
+    pub(in crate::engine) fn doubt_image(&mut self) {
+        if let Some(checkpoint) = &mut self.commit.checkpoint {
+            checkpoint.lost_sums |= checkpoint.step != Step::Superblocks;
+        }
+    }
+
     /// What the log says up to now may be on no member: nothing is claimed until a checkpoint counts that does not need it.
     pub(super) fn doubt_log(&mut self) {
         self.commit.doubt = Some(self.journal.next_seq());
@@ -291,10 +309,20 @@ impl Engine {
         if let Some(checkpoint) = &mut self.commit.checkpoint {
             checkpoint.stale.extend(before.stale);
             checkpoint.waiters.extend(before.waiters);
+            checkpoint.cleaned.extend(before.cleaned);
             checkpoint.tries = before.tries;
         } else {
             self.commit.checkpoint_waiters.extend(before.waiters);
         }
+    }
+
+    /// Regions that the image calls clean may have no sums on any disk. Those are on their way home again, and until they are there the
+    /// next image has the regions marked.
+    fn retake_for_sums(&mut self) {
+        let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
+        let cleaned = core::mem::take(&mut checkpoint.cleaned);
+        self.soil_regions(cleaned);
+        self.retake_image();
     }
 
     /// A member that was to get columns of the pool's own records has not got all: the image that counts has them where they were.

@@ -221,7 +221,7 @@ impl Engine {
                 round => unreachable!("a flush came back in {round:?}"),
             }
         } else if let Some(checkpoint) = &mut self.commit.checkpoint {
-            checkpoint.failed |= lost && (result == Err(IoError::Gone) || self.stale.lost_sums);
+            checkpoint.failed |= lost && result == Err(IoError::Gone);
             checkpoint.copies.pending -= 1;
             // What is being flushed for others may have gone with it.
             self.commit.round_failed |= lost && matches!(self.commit.round, Round::Devices(_, 1..));
