@@ -78,11 +78,15 @@ fn marks(pool: &Pool) -> u64 {
     pool.intent.words().count() as u64
 }
 
+/// Leaves of all maps, reserved ones included.
+fn leaves(pool: &Pool) -> u64 {
+    pool.volumes().map(|v| v.map.leaves()).sum()
+}
+
 /// Pages that an image of this pool needs now, at most.
 pub(crate) fn pages_needed(pool: &Pool) -> u64 {
     let dirty: u64 = pool.volumes().map(|v| v.map.dirty_tables()).sum();
-    let leaves: u64 = pool.volumes().map(|v| v.map.leaves()).sum();
-    let root = (leaves * LEAF_RECORD + fixed_bytes(pool, marks(pool))).div_ceil(pages::PAYLOAD as u64);
+    let root = (leaves(pool) * LEAF_RECORD + fixed_bytes(pool, marks(pool))).div_ceil(pages::PAYLOAD as u64);
     dirty + root + root.div_ceil(pages::RUNS_PER_PAGE as u64)
 }
 
@@ -109,8 +113,7 @@ pub(crate) fn build(pool: &mut Pool, space: &mut PageSpace, old_root: &[Page]) -
     }
     let uuid = pool.uuid;
     let mut image = Image { stale: old_root.to_vec(), ..Image::default() };
-    let leaves: u64 = pool.volumes().map(|v| v.map.leaves()).sum();
-    let mut root = Writer::with_room(super::PAGE as usize + (leaves * LEAF_RECORD) as usize);
+    let mut root = Writer::with_room(super::PAGE as usize + (leaves(pool) * LEAF_RECORD) as usize);
     for record in pool.records() {
         record.encode(&mut root);
     }
