@@ -138,8 +138,10 @@ impl Engine {
                 self.mend(Cause::Resync { is_urgent: true }, Target::Unit(volume, unit));
             }
         }
-        // A mend may be over by now: then the next turn looks again.
+        // A mend may be over by now: then the next turn looks again. Until then it looks at no place, so it leaves its epoch: who has
+        // a unit that is to be mended may be a writer that waits for room, and room may wait for this.
         if any {
+            self.space.leave(self.requests[id].epoch);
             self.resync.readers.push(id);
         }
         any
@@ -227,7 +229,10 @@ impl Engine {
     fn wake_readers(&mut self) -> bool {
         let readers = core::mem::take(&mut self.resync.readers);
         let any = !readers.is_empty();
-        readers.into_iter().for_each(|id| self.start_read(id));
+        for id in readers {
+            self.requests[id].epoch = self.space.enter();
+            self.start_read(id);
+        }
         any
     }
 

@@ -3,7 +3,7 @@
 use braid_core::Profile;
 use braid_core::control::{Command, VolumeClass};
 use braid_core::request::{Content, Op, RequestError};
-use braid_core::units::{KIB, MIB, VolumeId};
+use braid_core::units::{KIB, MIB, UNIT, VolumeId};
 use braid_sim::Model;
 use braid_sim::world::Shape;
 use braid_sim::{Crash, Rng, World};
@@ -238,4 +238,35 @@ fn a_first_write_whose_checksums_find_no_room_is_refused() {
     assert_eq!(world.run(v, WRITE, 0, 4 * KIB), Err(RequestError::NoSpace));
     world.run_until_quiet();
     world.check_quiet(true);
+}
+
+/// A write that waits for room has a unit that a read wants mended first, and the room that is about to come free waits for all who
+/// began before it was given up; so many events after an opening.
+fn read_beside_a_write_without_room(steps: u64) {
+    let about = format!("{steps} events after the opening");
+    let shape = Shape { size: 24 * MIB, model: Model::shipped("sata-ssd").unwrap(), class: "ssd" };
+    let mut world = World::with_pool(7, &vec![shape; 2], Profile::Raid1, Profile::Raid1, &[]);
+    let v = world.volume("v", 64 * MIB, VolumeClass::Data);
+    let room = (0..).find(|unit| world.run(v, WRITE, unit * UNIT, UNIT) == Err(RequestError::NoSpace)).unwrap();
+    world.run(v, Op::Flush, 0, 0).unwrap();
+    // What is written over is in doubt after a crash.
+    (0..room).for_each(|unit| world.run(v, WRITE, unit * UNIT, 4 * KIB).unwrap());
+    world.crash(Crash::Power);
+    world.open().unwrap();
+    for _ in 0..steps {
+        world.drain();
+        world.step();
+    }
+    assert!(!world.engine().knows_better(v, room - 1), "{about}");
+    world.submit(0, v, Op::Discard, 6 * MIB, 4 * MIB, Content::Unsaid);
+    // The last unit that is there, and more that are not than an opening may have found room for.
+    world.submit(0, v, WRITE, room * UNIT - 4 * KIB, 4 * MIB, Content::Unsaid);
+    world.submit(0, v, Op::Read, (room - 1) * UNIT, 4 * KIB, Content::Unsaid);
+    all_fine(&mut world, &about);
+    checked(&mut world, &about);
+}
+
+#[test]
+fn a_read_that_waits_for_a_mend_keeps_no_room_from_a_write() {
+    (0..12).for_each(read_beside_a_write_without_room);
 }
