@@ -13,7 +13,7 @@ use super::{Engine, Lanes, RowId};
 use crate::chunk::Column;
 use crate::engine::Slip;
 use crate::engine::sums::SUMS_VOLUME;
-use crate::meta::assembly::{self, Lacking, Replayed, Word};
+use crate::meta::assembly::{self, Lacking, Place};
 use crate::profile::{column_of, data_stripes};
 use crate::queue::{CopySet, Io, Owner};
 use crate::request::{DeviceOp, IoError};
@@ -25,7 +25,7 @@ const ACTIVE_MAX: u32 = 256;
 #[derive(Clone, Default)]
 pub(super) struct Replay {
     lacking: Vec<Lacking>,
-    left: Vec<(RowId, u8, u8, Arc<[u8]>)>,
+    left: Vec<(Place, Arc<[u8]>)>,
     /// What the journal has of each row, by data member.
     changed: BTreeMap<RowId, Vec<Lanes>>,
     pending: u32,
@@ -50,36 +50,15 @@ impl Replay {
 impl Engine {
     /// Begins with the opening; true when there is something to write again, and then the first checkpoint comes after that.
     pub(in crate::engine) fn replay(&mut self, found: assembly::Replay) -> bool {
-        let assembly::Replay { words, mut lacking, may_know_more } = found;
-        // Of a block that is in several groups the last counts.
-        let mut blocks: BTreeMap<(RowId, u8, u8), Arc<[u8]>> = BTreeMap::new();
-        for Replayed { chunk, row, word } in words {
-            let row = (chunk, row);
-            match word {
-                Word::Block(member, lane, bytes) => drop(blocks.insert((row, member, lane), bytes)),
-                Word::Missed(member, lanes) => {
-                    (0..16)
-                        .filter(|lane| lanes >> lane & 1 == 1)
-                        .for_each(|lane| drop(blocks.remove(&(row, member, lane))));
-                }
-                Word::Void => blocks.retain(|(other, ..), _| *other != row),
-            }
-        }
-        let is_live = |row: &RowId| self.pool.chunk(row.0).is_some_and(|c| c.is_live(row.1));
-        let left: Vec<_> = blocks
-            .into_iter()
-            .filter(|((row, ..), _)| is_live(row))
-            .map(|((row, member, lane), bytes)| (row, member, lane, bytes))
-            .collect();
+        let assembly::Replay { blocks: left, mut lacking, may_know_more } = found;
         let mut changed: BTreeMap<RowId, Vec<Lanes>> = BTreeMap::new();
-        for &(row, member, lane, _) in &left {
-            let data = self.pool.chunk(row.0).map_or(0, |chunk| chunk.row_units() as usize);
-            let members = changed.entry(row).or_insert_with(|| alloc::vec![0; data]);
+        for &(Place { chunk, row, member, lane }, _) in &left {
+            let data = self.pool.chunk(chunk).map_or(0, |chunk| chunk.row_units() as usize);
+            let members = changed.entry((chunk, row)).or_insert_with(|| alloc::vec![0; data]);
             members.get_mut(usize::from(member)).into_iter().for_each(|lanes| *lanes |= 1 << lane);
         }
         changed.keys().for_each(|&row| self.note_row_unflushed(row));
-        if left.is_empty() || self.slips(Slip::JournalNotCompleted) {
-            // Void groups only.
+        if self.slips(Slip::JournalNotCompleted) {
             lacking.clear();
         }
         if may_know_more || !left.is_empty() {
@@ -125,22 +104,22 @@ impl Engine {
 
     fn replay_rows(&mut self) {
         while self.rows.replay.pending < ACTIVE_MAX
-            && let Some((row, member, lane, bytes)) = self.rows.replay.left.pop()
+            && let Some((Place { chunk, row, member, lane }, bytes)) = self.rows.replay.left.pop()
         {
-            let Some(c) = self.pool.chunk(row.0) else { continue };
+            let Some(c) = self.pool.chunk(chunk) else { continue };
             let n = c.columns.len();
             if usize::from(member) >= data_stripes(c.profile, n) + c.profile.facts().parity {
                 continue;
             }
-            let Column { device, offset } = c.columns[column_of(c.profile, n, row.1.into(), member.into())];
+            let Column { device, offset } = c.columns[column_of(c.profile, n, row.into(), member.into())];
             if !self.pool.is_online(device) {
                 // Who is not there has missed what nothing had flushed.
-                self.miss_row(device, row, IoError::Gone);
+                self.miss_row(device, (chunk, row), IoError::Gone);
                 continue;
             }
             self.rows.replay.pending += 1;
-            let offset = offset + u64::from(row.1) * STRIP + u64::from(lane) * BLOCK;
-            let set = CopySet { chunk: row.0, offset: u64::from(row.1) * STRIP, ..CopySet::default() };
+            let offset = offset + u64::from(row) * STRIP + u64::from(lane) * BLOCK;
+            let set = CopySet { chunk, offset: u64::from(row) * STRIP, ..CopySet::default() };
             let io = Io::new(Owner::Replay, DeviceOp::Write { fua: false }, device, offset, BLOCK, self.now);
             self.issue(Io { record: Some(bytes), set, ..io });
         }

@@ -17,30 +17,37 @@ use crate::profile::{data_stripes, slice};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, ChunkId, DeviceId, UNIT};
 use crate::volume::INTERNAL;
 
-/// A word of the journal about a row.
-#[derive(Clone, Debug)]
-pub(crate) struct Replayed {
+/// A block of a member of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
     pub(crate) chunk: ChunkId,
     pub(crate) row: u32,
-    pub(crate) word: Word,
+    pub(crate) member: u8,
+    pub(crate) lane: u8,
+}
+
+/// A word of the journal about a row, whose blocks stand in what was read.
+struct Word<'a> {
+    chunk: ChunkId,
+    row: u32,
+    said: Said<'a>,
 }
 
 /// What is said of it.
-#[derive(Clone, Debug)]
-pub(crate) enum Word {
+enum Said<'a> {
     /// Nothing before this counts.
     Void,
     /// These lanes of a member changed and are not here, since it was not there: what was said of them before is no more.
     Missed(u8, Lanes),
     /// What a member has in a lane: it goes in place again.
-    Block(u8, u8, Arc<[u8]>),
+    Block(u8, u8, &'a [u8]),
 }
 
 /// What the journal says.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replay {
-    /// Oldest first.
-    pub(crate) words: Vec<Replayed>,
+    /// What rows in use are to hold, by place.
+    pub(crate) blocks: Vec<(Place, Arc<[u8]>)>,
     /// What copies of the journal lack of that.
     pub(crate) lacking: Vec<Lacking>,
     /// A copy is on a member that is not there: it may have groups that no other one has. They are void once the first
@@ -63,12 +70,12 @@ pub(crate) struct Lacking {
 type Copy = Vec<Option<MetaRead>>;
 
 /// A group as it was found.
-struct Group {
+struct Group<'a> {
     /// Its blocks of the journal.
     place: Range<usize>,
     /// Copies that have it, one at least.
     on: Vec<usize>,
-    words: Vec<Replayed>,
+    words: Vec<Word<'a>>,
 }
 
 /// What stands where nothing can be read.
@@ -81,7 +88,7 @@ impl Assembly {
     /// something of it, or failed, are left out, since what stands there may be older than what follows it. Units may be on
     /// other members each: what a copy has not, or cannot read, is taken from another one, since what counts was written to all
     /// that are there.
-    pub(super) fn replay(&self, pool: &Pool) -> Result<Replay, Stop> {
+    pub(super) fn replay<'a>(&'a self, pool: &Pool) -> Result<Replay, Stop> {
         let Some(volume) = pool.volume(INTERNAL) else { return Ok(Replay::default()) };
         let mut may_know_more = false;
         let mut copies: Vec<Copy> = Vec::new();
@@ -108,7 +115,7 @@ impl Assembly {
         if !missing.is_empty() {
             return Err(Stop::Need(missing));
         }
-        let mut groups: BTreeMap<u64, Group> = BTreeMap::new();
+        let mut groups: BTreeMap<u64, Group<'_>> = BTreeMap::new();
         let rings: Vec<Vec<&RingBlock>> = (0..copies.len()).map(|copy| self.copy_of_ring(&copies, copy)).collect();
         // By their first block: copies are mostly alike, and to compare them is less work than to check each.
         let mut known: BTreeMap<usize, u64> = BTreeMap::new();
@@ -126,16 +133,16 @@ impl Assembly {
                     at += 1;
                     continue;
                 };
-                let keep = |a: ring::Again<'_>| {
+                let block = |a: ring::Again<'a>| {
                     let ring::Again { chunk, row, member, lane, bytes } = a;
-                    Replayed { chunk, row, word: Word::Block(member, lane, bytes.into()) }
+                    Word { chunk, row, said: Said::Block(member, lane, bytes) }
                 };
                 let words = head.entries.iter().flat_map(|entry| words_beside(pool, entry));
                 let end = at + head.blocks() as usize;
                 // Of a number that stands at two places the first counts.
                 let group = groups.entry(head.seq).or_insert_with(|| {
                     known.insert(at, head.seq);
-                    let words = words.chain(blocks.into_iter().map(keep)).collect();
+                    let words = words.chain(blocks.into_iter().map(block)).collect();
                     Group { place: at..end, on: Vec::new(), words }
                 });
                 group.on.push(copy);
@@ -143,7 +150,7 @@ impl Assembly {
             }
         }
         let mut next = None;
-        let mut last: Vec<Group> = Vec::new();
+        let mut last: Vec<Group<'_>> = Vec::new();
         while let Some((seq, group)) = groups.pop_last() {
             if next.is_some_and(|next| next != seq + 1) {
                 break;
@@ -162,7 +169,9 @@ impl Assembly {
             }
             later.push(here);
         }
-        Ok(Replay { words: last.into_iter().flat_map(|group| group.words).collect(), lacking, may_know_more })
+        let blocks = what_counts(pool, last.into_iter().flat_map(|group| group.words));
+        // Void groups alone need not be on every copy.
+        Ok(Replay { lacking: if blocks.is_empty() { Vec::new() } else { lacking }, blocks, may_know_more })
     }
 
     /// One copy, and others where it cannot be read; zeros where none can.
@@ -185,20 +194,40 @@ impl Assembly {
 
 /// What an entry says but for its blocks. All data that changes is in it, also that of members that were not there; parity
 /// of those is not.
-fn words_beside(pool: &Pool, entry: &ring::Entry) -> Vec<Replayed> {
+fn words_beside<'a>(pool: &Pool, entry: &ring::Entry) -> Vec<Word<'a>> {
     let &ring::Entry { chunk, row, ref members, .. } = entry;
-    let say = |word| Replayed { chunk, row, word };
-    let Some(c) = pool.chunk(chunk).filter(|_| !members.is_empty()) else { return [say(Word::Void)].into() };
+    let say = |said| Word { chunk, row, said };
+    let Some(c) = pool.chunk(chunk).filter(|_| !members.is_empty()) else { return [say(Said::Void)].into() };
     let data = data_stripes(c.profile, c.columns.len()) as u8;
     let lanes_of = |which: &dyn Fn(u8) -> bool| {
         members.iter().filter(|(member, _)| which(*member)).fold(0, |all, (_, lanes)| all | lanes)
     };
     let changed: Lanes = lanes_of(&|member| member < data);
     let parity = (0..c.profile.facts().parity as u8).filter_map(|i| data.checked_add(i));
-    parity.map(|member| say(Word::Missed(member, changed & !lanes_of(&|other| other == member)))).collect()
+    parity.map(|member| say(Said::Missed(member, changed & !lanes_of(&|other| other == member)))).collect()
 }
 
-impl Group {
+/// Of a block that is in several groups the last counts, unless something later says that it does not.
+fn what_counts<'a>(pool: &Pool, words: impl Iterator<Item = Word<'a>>) -> Vec<(Place, Arc<[u8]>)> {
+    let mut blocks: BTreeMap<Place, &[u8]> = BTreeMap::new();
+    for Word { chunk, row, said } in words {
+        match said {
+            Said::Block(member, lane, bytes) => {
+                blocks.insert(Place { chunk, row, member, lane }, bytes);
+            }
+            Said::Missed(member, lanes) => {
+                for lane in (0..16).filter(|lane| lanes >> lane & 1 == 1) {
+                    blocks.remove(&Place { chunk, row, member, lane });
+                }
+            }
+            Said::Void => blocks.retain(|at, _| (at.chunk, at.row) != (chunk, row)),
+        }
+    }
+    let is_live = |place: &Place| pool.chunk(place.chunk).is_some_and(|c| c.is_live(place.row));
+    blocks.into_iter().filter(|(place, _)| is_live(place)).map(|(place, bytes)| (place, bytes.into())).collect()
+}
+
+impl Group<'_> {
     /// Its blocks, from the first copy that has it.
     fn first_of<'a, 'b>(&self, rings: &'b [Vec<&'a RingBlock>]) -> Option<&'b [&'a RingBlock]> {
         rings.get(*self.on.first()?)?.get(self.place.clone())
