@@ -270,6 +270,7 @@ impl Engine {
         if can_be_noted && self.slips(Slip::LossNotNoted) {
             return true;
         }
+        let since = self.stale.unflushed.front().map_or(self.stale.flushes, |(flush, _)| *flush);
         let mut all = Regions::default();
         self.stale.unflushed.iter().flat_map(|(_, regions)| regions.iter()).for_each(|r| {
             all.insert(r);
@@ -306,8 +307,8 @@ impl Engine {
         }
         self.suspect(device, error);
         if needed.iter().any(|&(volume, _)| volume == SUMS_VOLUME) {
-            self.soil_pages(&needed);
             self.doubt_image();
+            self.soil_pages(&needed, since);
         }
         let rows: Vec<Region> = needed.iter().copied().filter(|&(volume, _)| volume == ROWS).collect();
         self.tear_rows(&rows);

@@ -169,7 +169,7 @@ impl Engine {
                 }
             }
             // Not before its own pages are there, which the next image refers to.
-            Step::Flush if checkpoint.lost_sums => self.retake_for_sums(),
+            Step::Flush if checkpoint.lost_sums => self.retake_image(),
             // A member lost what the image takes for flushed: that has to be known before the image counts, by the log or, while
             // that is not written, by another image.
             Step::Flush if self.commit.failure_lsn > checkpoint.first_lsn.max(self.journal.stable()) => {
@@ -283,10 +283,13 @@ impl Engine {
         }
     }
 
-    /// Pages of sums may be on no member. An image whose flush is still to come may call regions clean because of them.
+    /// Pages of sums may be on no member. An image whose flush is still to come may call regions clean because of them: they are
+    /// marked again, and another image has them so.
     pub(in crate::engine) fn doubt_image(&mut self) {
-        if let Some(checkpoint) = &mut self.commit.checkpoint {
-            checkpoint.lost_sums |= checkpoint.step != Step::Superblocks;
+        if let Some(checkpoint) = self.commit.checkpoint.as_mut().filter(|c| c.step != Step::Superblocks) {
+            checkpoint.lost_sums = true;
+            let cleaned = core::mem::take(&mut checkpoint.cleaned);
+            self.soil_regions(cleaned);
         }
     }
 
@@ -314,15 +317,6 @@ impl Engine {
         } else {
             self.commit.checkpoint_waiters.extend(before.waiters);
         }
-    }
-
-    /// Regions that the image calls clean may have no sums on any disk. Those are on their way home again, and until they are there the
-    /// next image has the regions marked.
-    fn retake_for_sums(&mut self) {
-        let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
-        let cleaned = core::mem::take(&mut checkpoint.cleaned);
-        self.soil_regions(cleaned);
-        self.retake_image();
     }
 
     /// A member that was to get columns of the pool's own records has not got all: the image that counts has them where they were.

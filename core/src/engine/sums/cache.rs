@@ -3,15 +3,15 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Engine, Need, PAGE_TAG, PAGES_MIN, SUMS_VOLUME, Sums, home, name_of};
+use super::{Engine, Need, PAGE_TAG, PAGES_MIN, SUMS_VOLUME, Sums, home, locate, name_of};
 use crate::chunk::Column;
 use crate::engine::mend::COPIES_MAX;
 use crate::profile::slice;
 use crate::queue::{Io, Owner};
-use crate::regions::{self, Region};
+use crate::regions::{self, Region, UNITS};
 use crate::request::{Copy, DeviceOp, Event, IoError, Output, PAGES_FIRST, PageWork};
 use crate::sums::{PageName, SECTOR, SECTORS};
-use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, DeviceId, UNIT};
+use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, DeviceId, UNIT, VolumeId};
 use crate::volume::Entry;
 
 /// A page in memory, or on its way there.
@@ -34,6 +34,8 @@ pub(super) struct Page {
     ready_after: u64,
     /// Comings and goings of members when it was loaded.
     loaded: u64,
+    /// Flushes that had begun when it was asked of its home; None when nothing was there.
+    asked: Option<u64>,
     /// The same when it left.
     pub(super) roster: u64,
     /// Somebody used it since the hand passed.
@@ -272,6 +274,7 @@ impl Engine {
             leaving: None,
             ready_after: 0,
             loaded: self.roster,
+            asked: is_written.then(|| self.flushes()),
             roster: 0,
             used: true,
             waiters: need.into_iter().collect(),
@@ -476,12 +479,27 @@ impl Engine {
     }
 
     /// What these regions of pages got since the last flush is gone, on all copies: what is in memory goes home again, and until it is
-    /// there no region is cleaned.
-    pub(in crate::engine) fn soil_pages(&mut self, lost: &[Region]) {
+    /// there no region is cleaned. Where it is not, content is taken as it is found, as after a crash: in memory may also be
+    /// what was read from a home that had lost it. `since` is the first flush that may not have covered it.
+    pub(in crate::engine) fn soil_pages(&mut self, lost: &[Region], since: u64) {
+        let is_lost = |chunk, index| lost.contains(&regions::of_unit(SUMS_VOLUME, home(chunk, index) / UNIT));
+        let is_known = |chunk, index| {
+            let page = self.sums.slot(chunk, index).map(|slot| &self.sums.pages[slot]);
+            page.is_some_and(|p| p.state == State::Ready && p.asked.is_none_or(|asked| asked < since))
+        };
+        let marked = self.pool.intent.iter().filter(|(volume, _)| self.is_summed(*volume));
+        let units =
+            marked.flat_map(|(volume, region)| (region * UNITS..(region + 1) * UNITS).map(move |u| (volume, u)));
+        let is_forgotten = |&(volume, unit): &(VolumeId, u64)| {
+            let entry = self.entry(volume, unit);
+            let (index, _) = locate(self.sums.kind, u64::from(entry.unit()) * UNIT);
+            entry.written() != 0 && is_lost(entry.chunk(), index) && !is_known(entry.chunk(), index)
+        };
+        let forgotten: Vec<_> = units.filter(is_forgotten).collect();
+        forgotten.into_iter().for_each(|(volume, unit)| self.doubt_unit(volume, unit));
         for slot in 0..self.sums.pages.ids_end() {
             let Some(page) = self.sums.pages.get(slot) else { continue };
-            let unit = home(page.chunk, page.index) / UNIT;
-            if page.state == State::Ready && lost.contains(&regions::of_unit(SUMS_VOLUME, unit)) {
+            if page.state == State::Ready && is_lost(page.chunk, page.index) {
                 self.dirty_page(slot);
                 (self.sums.pages[slot].since, self.sums.at_home) = (0, None);
             }
