@@ -115,7 +115,7 @@ impl Block {
 
 /// Records that were read as payload. Memory of payload has a stamp a sector, which says nothing of a record: who copies what
 /// it does not know, as a move of the stripe journal does, copies the record all the same.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Records(BTreeMap<[u64; SECTORS], Box<[u8; BLOCK as usize]>>);
 
 impl Records {

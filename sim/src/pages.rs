@@ -22,7 +22,7 @@ pub(crate) fn of_block(kind: Checksum, stamps: &[u64]) -> u64 {
 }
 
 /// What a host does with pages.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Pages(BTreeMap<u32, Box<Page>>);
 
 impl Pages {

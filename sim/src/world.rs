@@ -36,6 +36,7 @@ use crate::sabotage::Sabotage;
 use crate::watch::{Sent, Watch};
 
 /// A command on its way.
+#[derive(Clone)]
 struct Running {
     dispatch: Dispatch,
     /// As its watch knows it, while one watches.
@@ -64,7 +65,8 @@ struct Missed {
     block: u64,
 }
 
-/// See the module.
+/// See the module. A copy goes on as the one that it was taken of.
+#[derive(Clone)]
 pub struct World {
     /// The engine, unless it is down.
     pub engine: Option<Engine>,

@@ -35,7 +35,7 @@ pub const ALL: &[Table] = &[
 ];
 
 /// Those that take longer than a test of all may, minutes without optimisation: `braid lab check --twice` runs them as well.
-pub const SLOW: &[&str] = &["parity-states"];
+pub const SLOW: &[&str] = &["zfs-scrub", "parity-states"];
 
 /// The table of that name.
 pub fn find(name: &str) -> Option<&'static Table> {

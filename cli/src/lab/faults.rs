@@ -71,8 +71,9 @@ fn chosen(flags: &FaultsFlags) -> Result<Vec<Case>, ApiError> {
 fn run_all<'a>(cases: &'a [Case], flags: &FaultsFlags) -> (u64, Vec<(&'a Case, String)>) {
     let threads = flags.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, |n| n.get());
     let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let (runner, trace) = (matrix::Runner::default(), AtomicU64::new(0));
+    let trace = AtomicU64::new(0);
     let work = || {
+        let runner = matrix::Runner::default();
         while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
             match runner.run(case, None) {
                 Ok(hash) => _ = trace.fetch_add(hash, Ordering::Relaxed),

@@ -54,6 +54,7 @@ pub(crate) enum Mark {
 }
 
 /// See the module.
+#[derive(Clone)]
 pub(crate) struct Tape {
     pub(crate) cells: Vec<Block>,
     /// By disk, block by block: what stood there when the run began.

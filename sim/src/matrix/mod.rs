@@ -26,10 +26,10 @@ mod case;
 mod expect;
 mod phase;
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
+use std::rc::Rc;
 
 use braid_core::control::{Command, VolumeClass};
 use braid_core::device::Device;
@@ -68,29 +68,43 @@ fn shape() -> Shape {
     Shape { size: 64 * MIB, model: Model::shipped("sata-ssd").expect("it is shipped"), class: "ssd" }
 }
 
-/// Runs cases, from any thread.
+/// Runs cases, those of one thread. One after the other of the same phase of a layout, they begin with copies of one world.
 #[derive(Default)]
 pub struct Runner {
-    /// Of phases in which nothing goes wrong, so that each is run once and not for every case.
-    events: Mutex<BTreeMap<(Layout, Phase), u64>>,
+    last: RefCell<Option<Rc<Prepared>>>,
+}
+
+/// A phase that is about to begin.
+struct Prepared {
+    of: (Layout, Phase, Option<Slip>),
+    world: World,
+    volume: VolumeId,
+    /// When nothing goes wrong.
+    events: u64,
 }
 
 impl Runner {
     /// Runs a case, perhaps with a mistake of the engine: its trace, or what was wrong as a sentence of a checker.
     pub fn run(&self, case: &Case, slip: Option<Slip>) -> Result<u64, String> {
-        let all = || Run::new(case, slip).all(self.events_of(case.layout, case.phase));
+        let all = || {
+            let prepared = self.prepared(case.layout, case.phase, slip);
+            Run::new(case, &prepared).all(prepared.events)
+        };
         catch_unwind(AssertUnwindSafe(all)).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
             Err(text.or(panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default())
         })
     }
 
-    fn events_of(&self, layout: Layout, phase: Phase) -> u64 {
-        let known = self.events.lock().expect("nobody panics with the lock").get(&(layout, phase)).copied();
+    fn prepared(&self, layout: Layout, phase: Phase, slip: Option<Slip>) -> Rc<Prepared> {
+        let of = (layout, phase, slip);
+        let known = self.last.borrow().clone().filter(|known| known.of == of);
         known.unwrap_or_else(|| {
-            let count = count_events(layout, phase);
-            self.events.lock().expect("nobody panics with the lock").insert((layout, phase), count);
-            count
+            let (world, volume) = prepared(layout, phase, slip);
+            let events = count_events(layout, phase);
+            let new = Rc::new(Prepared { of, world, volume, events });
+            self.last.replace(Some(new.clone()));
+            new
         })
     }
 }
@@ -124,7 +138,7 @@ fn prepared(layout: Layout, phase: Phase, slip: Option<Slip>) -> (World, VolumeI
     (world, volume)
 }
 
-/// Events of a phase in which nothing goes wrong.
+/// Events of a phase in which nothing goes wrong, whoever makes mistakes.
 fn count_events(layout: Layout, phase: Phase) -> u64 {
     let (mut world, volume) = prepared(layout, phase, None);
     phase.begin(&mut world, volume, layout);
@@ -136,8 +150,8 @@ fn count_events(layout: Layout, phase: Phase) -> u64 {
 }
 
 impl<'a> Run<'a> {
-    fn new(case: &'a Case, slip: Option<Slip>) -> Run<'a> {
-        let (mut world, volume) = prepared(case.layout, case.phase, slip);
+    fn new(case: &'a Case, prepared: &Prepared) -> Run<'a> {
+        let (mut world, volume) = (prepared.world.clone(), prepared.volume);
         let expected = Expectation::of(&world, volume, case);
         world.may_lose_caches = !expected.is_within;
         Run { case, world, volume, expected }
