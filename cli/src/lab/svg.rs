@@ -72,6 +72,17 @@ impl Axis {
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
+    /// As it is, or up to the next round numbers where fewer than two are on it.
+    fn with_ticks(self) -> Axis {
+        if !self.log || self.ticks().len() > 1 {
+            return self;
+        }
+        let around = |e: f64| [1.0, 2.0, 5.0, 10.0].map(|f| f * 10f64.powf(e.floor()));
+        let low = around(self.low.log10()).into_iter().rfind(|v| *v <= self.low).unwrap_or(self.low);
+        let high = around(self.high.log10()).into_iter().find(|v| *v >= self.high).unwrap_or(self.high);
+        Axis { low, high, ..self }
+    }
+
     /// Round numbers from end to end: powers of ten if logarithmic, their 2 and 5 times too where those are few; else
     /// about five of 1, 2 or 5.
     fn ticks(&self) -> Vec<f64> {
@@ -256,14 +267,15 @@ fn lines(title: &str, units: (&str, &str), log: (bool, bool), lines: &[Line]) ->
     let mut out = begin(title, units.1, &names, &frame);
     let shown = |(x, y): &(f64, f64)| (!log.0 || *x > 0.0) && (!log.1 || *y > 0.0);
     let points = || lines.iter().flat_map(|(_, points)| points).filter(|p| shown(p));
-    let span = |of: fn(&(f64, f64)) -> f64, log: bool| {
+    let span = |of: fn(&(f64, f64)) -> f64, begins_at_zero: bool| {
         let (low, high) = points().map(of).fold((f64::INFINITY, 0.0f64), |(low, high), v| (low.min(v), high.max(v)));
-        let low = if log { low } else { 0.0 };
+        let low = if begins_at_zero { 0.0 } else { low };
         if low.is_finite() && high > low { (low, high) } else { (0.5, 1.0) }
     };
-    let (across, up) = (span(|p| p.0, log.0), span(|p| p.1, log.1));
+    // A run has a time before it is looked at; heights are compared with nothing.
+    let (across, up) = (span(|p| p.0, false), span(|p| p.1, !log.1));
     let across = Axis { low: across.0, high: across.1, log: log.0, from: LEFT, to: WIDTH - RIGHT };
-    let up = Axis { low: up.0, high: up.1, log: log.1, from: FOOT, to: TOP };
+    let up = Axis { low: up.0, high: up.1, log: log.1, from: FOOT, to: TOP }.with_ticks();
     scale_up(&mut out, &up, LEFT);
     for tick in across.ticks() {
         frame.label(&mut out, across.place(tick), 60.0, &short(tick));
@@ -315,6 +327,9 @@ mod tests {
         assert_eq!(axis(0.0, 10.0, false).ticks(), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
         assert_eq!(axis(0.5, 2000.0, true).ticks(), [1.0, 10.0, 100.0, 1000.0]);
         assert_eq!(axis(400.0, 2100.0, true).ticks(), [500.0, 1000.0, 2000.0]);
+        let wider = axis(600.0, 1900.0, true).with_ticks();
+        assert_eq!((wider.low, wider.high, wider.ticks()), (500.0, 2000.0, vec![500.0, 1000.0, 2000.0]));
+        assert_eq!(axis(400.0, 2100.0, true).with_ticks().low, 400.0);
         assert_eq!(axis(1.0, 100.0, true).place(10.0), 50.0);
         assert_eq!(axis(0.0, 0.0, false).ticks(), [0.0]);
         for (value, text) in [(0.0, "0"), (0.25, "0.25"), (9.5, "9.5"), (25_000.0, "25k"), (1_500_000.0, "1.5M")] {
@@ -333,6 +348,14 @@ mod tests {
         });
         let line = svg.split("points=\"").nth(1).and_then(|s| s.split('"').next()).expect("a line");
         assert_eq!(line, format!("{LEFT:.1},{FOOT:.1} {:.1},{TOP:.1}", WIDTH - RIGHT));
+        let late = vec![(5.0, 1.0), (10.0, 2.0)];
+        let svg = draw(&Plot::Lines {
+            title: "t".into(),
+            units: ("s", ""),
+            log: (false, false),
+            lines: vec![("a".into(), late)],
+        });
+        assert!(svg.contains(&format!("points=\"{LEFT:.1},")), "begins where something is: {svg}");
         let empty = draw(&Plot::Lines { title: "t".into(), units: ("", ""), log: (false, false), lines: vec![] });
         assert!(empty.ends_with("</svg>\n") && !empty.contains("NaN"));
     }
