@@ -452,6 +452,33 @@ fn parity_of_what_is_without_checksums_and_of_what_is_free_is_scrubbed() {
     }
 }
 
+/// `status` counts it as a block of data that is not what its checksum says.
+#[test]
+fn parity_that_changed_beside_data_that_did_not_counts_for_its_member() {
+    for profile in PARITY {
+        let (mut world, v) = pool(1, 3 + profile.facts().parity, profile, "crc32c");
+        world.run(v, WRITE, 0, 4 * 3 * 64 * KIB).unwrap();
+        world.run(v, Op::Flush, 0, 0).unwrap();
+        world.run_until_quiet();
+        let pool = world.engine().pool();
+        let entry = pool.volume(v).unwrap().map.get(0);
+        let chunk = pool.chunk(entry.chunk()).unwrap();
+        let row = chunk.row_of(entry.unit()).unwrap().0.into();
+        let column = chunk.columns[column_of(profile, chunk.columns.len(), row, 3)];
+        world.disks[column.device.index() - 1].corrupt(column.offset + row * 64 * KIB + 100, 1);
+        assert_eq!(world.wrong_parity().len(), 1);
+        scrub(&mut world);
+        let counts = |world: &World| -> Vec<u64> {
+            world.engine().pool().devices().map(|d| d.counters.checksum_errors).collect()
+        };
+        let alone: Vec<u64> = world.engine().pool().devices().map(|d| u64::from(d.id == column.device)).collect();
+        assert_eq!(counts(&world), alone, "{profile:?}");
+        check_parity(&world);
+        scrub(&mut world);
+        assert_eq!(counts(&world), alone, "{profile:?}: once");
+    }
+}
+
 /// So many units of the first metadata chunk are left: the stripe journal goes on in the next one, on other members.
 fn fill_metadata(world: &mut World, left: u32) {
     let v = world.volume("m", 512 * MIB, VolumeClass::Metadata);
