@@ -177,11 +177,11 @@ fn report(info: &ScrubInfo) -> String {
     for device in &info.devices {
         let _ = writeln!(
             out,
-            "        device {} ({}): {} blocks not alike, {} unreadable",
+            "        device {} ({}): {} not alike, {} unreadable",
             device.id,
             printable(&device.path),
-            device.differences,
-            device.read_errors
+            size::blocks(device.differences),
+            size::blocks(device.read_errors)
         );
     }
     if info.differences + info.read_errors > 0 {

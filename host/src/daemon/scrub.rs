@@ -202,10 +202,12 @@ pub(super) fn sentence(event: &Event, device: impl Fn(DeviceId) -> String) -> Op
         }
         Event::ScrubFinished { differences, read_errors, unread, undecided, repaired } => {
             let mut message = format!(
-                "the scrub finished: {differences} blocks whose copies are not alike, {read_errors} that cannot be read"
+                "the scrub finished: {} not alike or wrong, {} unreadable",
+                size::blocks(*differences),
+                size::blocks(*read_errors)
             );
             if *repaired > 0 {
-                message += &format!("; {repaired} of copies were written anew");
+                message += &format!("; {} of copies written anew", size::blocks(*repaired));
             }
             if *unread > 0 {
                 message +=
