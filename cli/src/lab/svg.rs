@@ -272,7 +272,7 @@ fn lines(title: &str, units: (&str, &str), log: (bool, bool), lines: &[Line]) ->
         let low = if begins_at_zero { 0.0 } else { low };
         if low.is_finite() && high > low { (low, high) } else { (0.5, 1.0) }
     };
-    // A run has a time before it is looked at; heights are compared with nothing.
+    // What is before the first point says nothing; a height is read against zero.
     let (across, up) = (span(|p| p.0, false), span(|p| p.1, !log.1));
     let across = Axis { low: across.0, high: across.1, log: log.0, from: LEFT, to: WIDTH - RIGHT };
     let up = Axis { low: up.0, high: up.1, log: log.1, from: FOOT, to: TOP }.with_ticks();

@@ -308,7 +308,8 @@ impl Engine {
         self.suspect(device, error);
         if needed.iter().any(|&(volume, _)| volume == SUMS_VOLUME) {
             self.doubt_image();
-            self.soil_pages(&needed, since);
+            self.doubt_without_pages(&needed, since);
+            self.soil_pages(&needed);
         }
         let rows: Vec<Region> = needed.iter().copied().filter(|&(volume, _)| volume == ROWS).collect();
         self.tear_rows(&rows);

@@ -27,6 +27,7 @@ mod expect;
 mod phase;
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -72,6 +73,8 @@ fn shape() -> Shape {
 #[derive(Default)]
 pub struct Runner {
     last: RefCell<Option<Rc<Prepared>>>,
+    /// Of phases in which nothing goes wrong, so that each is run once and not for every case.
+    events: RefCell<BTreeMap<(Layout, Phase), u64>>,
 }
 
 /// A phase that is about to begin.
@@ -79,8 +82,6 @@ struct Prepared {
     of: (Layout, Phase, Option<Slip>),
     world: World,
     volume: VolumeId,
-    /// When nothing goes wrong.
-    events: u64,
 }
 
 impl Runner {
@@ -88,7 +89,7 @@ impl Runner {
     pub fn run(&self, case: &Case, slip: Option<Slip>) -> Result<u64, String> {
         let all = || {
             let prepared = self.prepared(case.layout, case.phase, slip);
-            Run::new(case, &prepared).all(prepared.events)
+            Run::new(case, &prepared).all(self.events_of(case.layout, case.phase))
         };
         catch_unwind(AssertUnwindSafe(all)).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
@@ -101,10 +102,19 @@ impl Runner {
         let known = self.last.borrow().clone().filter(|known| known.of == of);
         known.unwrap_or_else(|| {
             let (world, volume) = prepared(layout, phase, slip);
-            let events = count_events(layout, phase);
-            let new = Rc::new(Prepared { of, world, volume, events });
+            let new = Rc::new(Prepared { of, world, volume });
             self.last.replace(Some(new.clone()));
             new
+        })
+    }
+
+    fn events_of(&self, layout: Layout, phase: Phase) -> u64 {
+        let known = self.events.borrow().get(&(layout, phase)).copied();
+        known.unwrap_or_else(|| {
+            let prepared = self.prepared(layout, phase, None);
+            let count = count_events(prepared.world.clone(), prepared.volume, layout, phase);
+            self.events.borrow_mut().insert((layout, phase), count);
+            count
         })
     }
 }
@@ -138,9 +148,8 @@ fn prepared(layout: Layout, phase: Phase, slip: Option<Slip>) -> (World, VolumeI
     (world, volume)
 }
 
-/// Events of a phase in which nothing goes wrong, whoever makes mistakes.
-fn count_events(layout: Layout, phase: Phase) -> u64 {
-    let (mut world, volume) = prepared(layout, phase, None);
+/// Events of a phase in which nothing goes wrong.
+fn count_events(mut world: World, volume: VolumeId, layout: Layout, phase: Phase) -> u64 {
     phase.begin(&mut world, volume, layout);
     let mut events = 0;
     while (world.outstanding() > 0 || events == 0 || phase.goes_on(&world)) && world.step() {

@@ -4,7 +4,7 @@ use braid_core::{Profile, Slip};
 use braid_sim::matrix::{self, Case, Faults, Layout, Runner};
 
 /// Of two faults at once, one case in so many; `braid lab faults` runs all.
-const EVERY: usize = 211;
+const EVERY: usize = 83;
 
 /// Of wide pools, so many; `braid lab faults --drawn N` draws more.
 const WIDE: usize = 200;

@@ -165,9 +165,6 @@ impl Engine {
     /// A row was looked at.
     pub(super) fn checked(&mut self, by: Looker, work: &Work) {
         let by_scrub = matches!(by, Looker::Scrub(_)) && !self.scrub.is_ended();
-        // Where all that it is made of is what checksums say it is parity that changed.
-        let is_known =
-            by_scrub && work.members[..work.data].iter().all(|m| m.has_own_sums) && !self.doubts_row(work.row);
         let wrong = work.members.iter().enumerate().filter(|(_, m)| m.made != 0 && m.new.is_some());
         for (member, m) in wrong {
             let count = u64::from(m.made.count_ones());
@@ -181,7 +178,9 @@ impl Engine {
                 continue;
             }
             let (device, at) = (m.column.device, m.column.offset);
-            if is_known && member >= work.data {
+            // Where all that it is made of is what checksums say it is parity that changed.
+            let is_summed = || work.members[..work.data].iter().all(|m| m.has_own_sums);
+            if by_scrub && member >= work.data && is_summed() && !self.doubts_row(work.row) {
                 self.count_wrong(device, u64::from((m.made & !m.bad).count_ones()));
             }
             if let Some(member) = self.pool.device_mut(device) {

@@ -13,7 +13,7 @@ use super::{Engine, Lanes, RowId};
 use crate::chunk::Column;
 use crate::engine::Slip;
 use crate::engine::sums::SUMS_VOLUME;
-use crate::meta::assembly::{self, Lacking, Place};
+use crate::meta::assembly::{self, Lacking, RowBlock};
 use crate::profile::{column_of, data_stripes};
 use crate::queue::{CopySet, Io, Owner};
 use crate::request::{DeviceOp, IoError};
@@ -25,7 +25,7 @@ const ACTIVE_MAX: u32 = 256;
 #[derive(Clone, Default)]
 pub(super) struct Replay {
     lacking: Vec<Lacking>,
-    left: Vec<(Place, Arc<[u8]>)>,
+    left: Vec<(RowBlock, Arc<[u8]>)>,
     /// What the journal has of each row, by data member.
     changed: BTreeMap<RowId, Vec<Lanes>>,
     pending: u32,
@@ -52,7 +52,7 @@ impl Engine {
     pub(in crate::engine) fn replay(&mut self, found: assembly::Replay) -> bool {
         let assembly::Replay { blocks: left, mut lacking, may_know_more } = found;
         let mut changed: BTreeMap<RowId, Vec<Lanes>> = BTreeMap::new();
-        for &(Place { chunk, row, member, lane }, _) in &left {
+        for &(RowBlock { chunk, row, member, lane }, _) in &left {
             let data = self.pool.chunk(chunk).map_or(0, |chunk| chunk.row_units() as usize);
             let members = changed.entry((chunk, row)).or_insert_with(|| alloc::vec![0; data]);
             members.get_mut(usize::from(member)).into_iter().for_each(|lanes| *lanes |= 1 << lane);
@@ -104,7 +104,7 @@ impl Engine {
 
     fn replay_rows(&mut self) {
         while self.rows.replay.pending < ACTIVE_MAX
-            && let Some((Place { chunk, row, member, lane }, bytes)) = self.rows.replay.left.pop()
+            && let Some((RowBlock { chunk, row, member, lane }, bytes)) = self.rows.replay.left.pop()
         {
             let Some(c) = self.pool.chunk(chunk) else { continue };
             let n = c.columns.len();

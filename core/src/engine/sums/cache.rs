@@ -479,10 +479,20 @@ impl Engine {
     }
 
     /// What these regions of pages got since the last flush is gone, on all copies: what is in memory goes home again, and until it is
-    /// there no region is cleaned. Where it is not, content is taken as it is found, as after a crash: in memory may also be
-    /// what was read from a home that had lost it. `since` is the first flush that may not have covered it.
-    pub(in crate::engine) fn soil_pages(&mut self, lost: &[Region], since: u64) {
-        let is_lost = |chunk, index| lost.contains(&regions::of_unit(SUMS_VOLUME, home(chunk, index) / UNIT));
+    /// there no region is cleaned.
+    pub(in crate::engine) fn soil_pages(&mut self, lost: &[Region]) {
+        for slot in 0..self.sums.pages.ids_end() {
+            let Some(page) = self.sums.pages.get(slot) else { continue };
+            if page.state == State::Ready && lost.contains(&region_of_page(page.chunk, page.index)) {
+                self.dirty_page(slot);
+                (self.sums.pages[slot].since, self.sums.at_home) = (0, None);
+            }
+        }
+    }
+
+    /// Of what is gone and not in memory content is taken as it is found, as after a crash. In memory may also be what was read from
+    /// a home that had lost it: `since` is the first flush that may not have covered it.
+    pub(in crate::engine) fn doubt_without_pages(&mut self, lost: &[Region], since: u64) {
         let is_known = |chunk, index| {
             let page = self.sums.slot(chunk, index).map(|slot| &self.sums.pages[slot]);
             page.is_some_and(|p| p.state == State::Ready && p.asked.is_none_or(|asked| asked < since))
@@ -493,17 +503,12 @@ impl Engine {
         let is_forgotten = |&(volume, unit): &(VolumeId, u64)| {
             let entry = self.entry(volume, unit);
             let (index, _) = locate(self.sums.kind, u64::from(entry.unit()) * UNIT);
-            entry.written() != 0 && is_lost(entry.chunk(), index) && !is_known(entry.chunk(), index)
+            entry.written() != 0
+                && lost.contains(&region_of_page(entry.chunk(), index))
+                && !is_known(entry.chunk(), index)
         };
         let forgotten: Vec<_> = units.filter(is_forgotten).collect();
         forgotten.into_iter().for_each(|(volume, unit)| self.doubt_unit(volume, unit));
-        for slot in 0..self.sums.pages.ids_end() {
-            let Some(page) = self.sums.pages.get(slot) else { continue };
-            if page.state == State::Ready && is_lost(page.chunk, page.index) {
-                self.dirty_page(slot);
-                (self.sums.pages[slot].since, self.sums.at_home) = (0, None);
-            }
-        }
     }
 
     /// The page says more than its home.
@@ -519,6 +524,11 @@ impl Engine {
             }
         }
     }
+}
+
+/// The region of the volume of pages that a page's home is in.
+fn region_of_page(chunk: ChunkId, index: u32) -> Region {
+    regions::of_unit(SUMS_VOLUME, home(chunk, index) / UNIT)
 }
 
 /// Where a tag says which copy alone it is about, plus one.

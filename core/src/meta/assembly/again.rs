@@ -19,7 +19,7 @@ use crate::volume::INTERNAL;
 
 /// A block of a member of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct RowBlock {
     pub(crate) chunk: ChunkId,
     pub(crate) row: u32,
     pub(crate) member: u8,
@@ -27,14 +27,14 @@ pub(crate) struct Place {
 }
 
 /// A word of the journal about a row, whose blocks stand in what was read.
-struct Word<'a> {
+struct Replayed<'a> {
     chunk: ChunkId,
     row: u32,
-    said: Said<'a>,
+    word: Word<'a>,
 }
 
 /// What is said of it.
-enum Said<'a> {
+enum Word<'a> {
     /// Nothing before this counts.
     Void,
     /// These lanes of a member changed and are not here, since it was not there: what was said of them before is no more.
@@ -47,7 +47,7 @@ enum Said<'a> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replay {
     /// What rows in use are to hold, by place.
-    pub(crate) blocks: Vec<(Place, Arc<[u8]>)>,
+    pub(crate) blocks: Vec<(RowBlock, Arc<[u8]>)>,
     /// What copies of the journal lack of that.
     pub(crate) lacking: Vec<Lacking>,
     /// A copy is on a member that is not there: it may have groups that no other one has. They are void once the first
@@ -75,7 +75,7 @@ struct Group<'a> {
     place: Range<usize>,
     /// Copies that have it, one at least.
     on: Vec<usize>,
-    words: Vec<Word<'a>>,
+    words: Vec<Replayed<'a>>,
 }
 
 /// What stands where nothing can be read.
@@ -135,7 +135,7 @@ impl Assembly {
                 };
                 let block = |a: ring::Again<'a>| {
                     let ring::Again { chunk, row, member, lane, bytes } = a;
-                    Word { chunk, row, said: Said::Block(member, lane, bytes) }
+                    Replayed { chunk, row, word: Word::Block(member, lane, bytes) }
                 };
                 let words = head.entries.iter().flat_map(|entry| words_beside(pool, entry));
                 let end = at + head.blocks() as usize;
@@ -194,37 +194,37 @@ impl Assembly {
 
 /// What an entry says but for its blocks. All data that changes is in it, also that of members that were not there; parity
 /// of those is not.
-fn words_beside<'a>(pool: &Pool, entry: &ring::Entry) -> Vec<Word<'a>> {
+fn words_beside<'a>(pool: &Pool, entry: &ring::Entry) -> Vec<Replayed<'a>> {
     let &ring::Entry { chunk, row, ref members, .. } = entry;
-    let say = |said| Word { chunk, row, said };
-    let Some(c) = pool.chunk(chunk).filter(|_| !members.is_empty()) else { return [say(Said::Void)].into() };
+    let say = |word| Replayed { chunk, row, word };
+    let Some(c) = pool.chunk(chunk).filter(|_| !members.is_empty()) else { return [say(Word::Void)].into() };
     let data = data_stripes(c.profile, c.columns.len()) as u8;
     let lanes_of = |which: &dyn Fn(u8) -> bool| {
         members.iter().filter(|(member, _)| which(*member)).fold(0, |all, (_, lanes)| all | lanes)
     };
     let changed: Lanes = lanes_of(&|member| member < data);
     let parity = (0..c.profile.facts().parity as u8).filter_map(|i| data.checked_add(i));
-    parity.map(|member| say(Said::Missed(member, changed & !lanes_of(&|other| other == member)))).collect()
+    parity.map(|member| say(Word::Missed(member, changed & !lanes_of(&|other| other == member)))).collect()
 }
 
 /// Of a block that is in several groups the last counts, unless something later says that it does not.
-fn what_counts<'a>(pool: &Pool, words: impl Iterator<Item = Word<'a>>) -> Vec<(Place, Arc<[u8]>)> {
-    let mut blocks: BTreeMap<Place, &[u8]> = BTreeMap::new();
-    for Word { chunk, row, said } in words {
-        match said {
-            Said::Block(member, lane, bytes) => {
-                blocks.insert(Place { chunk, row, member, lane }, bytes);
+fn what_counts<'a>(pool: &Pool, words: impl Iterator<Item = Replayed<'a>>) -> Vec<(RowBlock, Arc<[u8]>)> {
+    let mut blocks: BTreeMap<RowBlock, &[u8]> = BTreeMap::new();
+    for Replayed { chunk, row, word } in words {
+        match word {
+            Word::Block(member, lane, bytes) => {
+                blocks.insert(RowBlock { chunk, row, member, lane }, bytes);
             }
-            Said::Missed(member, lanes) => {
+            Word::Missed(member, lanes) => {
                 for lane in (0..16).filter(|lane| lanes >> lane & 1 == 1) {
-                    blocks.remove(&Place { chunk, row, member, lane });
+                    blocks.remove(&RowBlock { chunk, row, member, lane });
                 }
             }
-            Said::Void => blocks.retain(|at, _| (at.chunk, at.row) != (chunk, row)),
+            Word::Void => blocks.retain(|at, _| (at.chunk, at.row) != (chunk, row)),
         }
     }
-    let is_live = |place: &Place| pool.chunk(place.chunk).is_some_and(|c| c.is_live(place.row));
-    blocks.into_iter().filter(|(place, _)| is_live(place)).map(|(place, bytes)| (place, bytes.into())).collect()
+    let is_live = |at: &RowBlock| pool.chunk(at.chunk).is_some_and(|c| c.is_live(at.row));
+    blocks.into_iter().filter(|(at, _)| is_live(at)).map(|(at, bytes)| (at, bytes.into())).collect()
 }
 
 impl Group<'_> {

@@ -31,7 +31,7 @@ use crate::regions::{ROWS, Region, Regions, UNITS, of_unit, row_of_unit};
 use crate::request::IoError;
 use crate::units::{ChunkId, DeviceId, UNIT, Uuid, VolumeId};
 use crate::volume::{Entry, LEAF};
-pub(crate) use again::{Lacking, Place, Replay};
+pub(crate) use again::{Lacking, Replay, RowBlock};
 use copies::{Held, check_runs};
 use log::Log;
 use marks::{apply_mark, is_mark};
