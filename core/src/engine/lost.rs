@@ -124,6 +124,8 @@ impl Engine {
                 self.retire_units([old]);
             }
         }
+        // Nobody needs them any more.
+        self.ask_again_for(volume, start, end);
     }
 
     /// Requests that are to see these blocks, and may have begun before that was known, fail: where they look there may be zeros by

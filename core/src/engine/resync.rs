@@ -63,7 +63,7 @@ impl Resync {
 impl Engine {
     /// The regions that an opening found marked.
     pub(super) fn adopt_doubts(&mut self) {
-        self.pool.intent.iter().for_each(|region| self.resync.doubts.insert_region(region));
+        self.pool.intent.iter().for_each(|region| self.resync.doubts.insert_bits(region, u64::MAX));
         self.resync.is_woken = true;
     }
 

@@ -23,7 +23,7 @@ use crate::chunk::{Chunk, Column};
 use crate::device::{Device, DeviceState, FAULTS_MAX};
 use crate::meta::record::Record;
 use crate::profile::slice;
-use crate::regions::{self, Missed, REGION, ROWS, Region, Regions, UNITS, Units, touched, units_in};
+use crate::regions::{self, Missed, REGION, ROWS, Region, Regions, UNITS, Units, row_unit, touched, units_in};
 use crate::report::StaleReport;
 use crate::request::{Event, IoError, Output};
 use crate::units::{DeviceId, Instant, UNIT, VolumeId};
@@ -34,6 +34,8 @@ const ACTIVE_MAX: usize = 8;
 const TURN: u32 = 4096;
 /// So many regions are told to the disks at once, so that reads have more copies before all is done.
 const BATCH: usize = 256;
+/// Regions with units that cannot be had, each of which costs memory and 23 B of the root; beyond, such a region waits as a whole.
+const SOURCELESS_MAX: usize = 4096;
 /// After an error of the member that is caught up; the next errors wait so many times longer.
 const PAUSE_NS: u64 = 1_000_000_000;
 
@@ -42,12 +44,15 @@ pub(super) struct Stale {
     /// Units to mend, of regions that some member that is there missed.
     left: Units,
     active: BTreeSet<(VolumeId, u64)>,
-    /// Mended to the end; the next checkpoint says so.
-    caught_up: BTreeSet<(DeviceId, Region)>,
+    /// Regions that were gone through to the end, and which units of them are good now; the next checkpoint says so.
+    caught_up: BTreeMap<(DeviceId, Region), u64>,
     /// What the checkpoint under way says is caught up, and which units of it: until it counts, an opening would find them missed.
     unsaid: BTreeMap<(DeviceId, Region), u64>,
     /// Regions where something failed: not before somebody is asked again.
     failed: BTreeSet<Region>,
+    /// Units, and rows, that cannot be had elsewhere: they wait until they are written, or until somebody is asked again. Around
+    /// a unit everything is caught up; the region of such a row has failed.
+    sourceless: Units,
     /// A member lacks some of the pool's own records: the next checkpoint writes all of them.
     records_due: bool,
     /// Members that get all of them with the checkpoint under way: until it counts, they are no copy of what is from before it.
@@ -61,6 +66,15 @@ pub(super) struct Stale {
     most: BTreeMap<DeviceId, u64>,
     /// Units mended since the pool was opened.
     mended: u64,
+}
+
+impl Stale {
+    /// A unit is to be gone through once more, if its region is being gone through; else that comes by itself.
+    fn leave(&mut self, volume: VolumeId, unit: u64) {
+        if self.left.touches(regions::of_unit(volume, unit)) {
+            self.left.insert(volume, unit);
+        }
+    }
 }
 
 impl Engine {
@@ -190,13 +204,17 @@ impl Engine {
     /// would have it begin anew for ever. Who is not there is not waited for.
     pub(super) fn set_back(&mut self, device: DeviceId, volume: VolumeId, (start, end): (u64, u64)) {
         let is_online = self.pool.is_online(device);
-        let Stale { left, caught_up, .. } = &mut self.stale;
+        let caught_up = &mut self.stale.caught_up;
         touched(volume, start, end).for_each(|region| {
-            caught_up.remove(&(device, region));
+            let Some(units) = caught_up.get_mut(&(device, region)) else { return };
+            *units &= !units_in(region, start, end);
+            if *units == 0 {
+                caught_up.remove(&(device, region));
+            }
         });
         for unit in start / UNIT..end.div_ceil(UNIT) {
-            if is_online && left.touches(regions::of_unit(volume, unit)) {
-                left.insert(volume, unit);
+            if is_online {
+                self.stale.leave(volume, unit);
             }
         }
     }
@@ -204,10 +222,12 @@ impl Engine {
     /// A member that missed something of this unit's region has what it should of this unit, although nothing on stable media says
     /// so yet.
     pub(super) fn is_caught_up(&self, device: DeviceId, volume: VolumeId, unit: u64) -> bool {
-        let Stale { left, caught_up, .. } = &self.stale;
+        let Stale { left, caught_up, sourceless, .. } = &self.stale;
         let region = regions::of_unit(volume, unit);
-        let is_past = || self.pool.is_online(device) && left.touches(region) && !left.contains(volume, unit);
-        caught_up.contains(&(device, region)) || is_past()
+        let is_left = || left.contains(volume, unit) || sourceless.contains(volume, unit);
+        let is_past = || self.pool.is_online(device) && left.touches(region) && !is_left();
+        let is_said = |units: &u64| units >> (unit % UNITS) & 1 == 1;
+        caught_up.get(&(device, region)).is_some_and(is_said) || is_past()
     }
 
     /// A member is behind in these regions, but for units that nothing else has.
@@ -298,7 +318,7 @@ impl Engine {
             self.commit.loss_lsn = self.commit.failure_lsn;
         }
         // What it was brought up to date in since may be gone as well.
-        self.stale.caught_up.retain(|(d, _)| *d != device);
+        self.stale.caught_up.retain(|(d, _), _| *d != device);
         if self.pool.stale.contains_key(&device) {
             self.begin_again();
         }
@@ -358,7 +378,35 @@ impl Engine {
     /// The next checkpoint comes at once and writes everything.
     pub(super) fn ask_for_records(&mut self) {
         self.stale.records_due = true;
+        self.ask_again();
+    }
+
+    /// What failed is tried again, and what nothing could be read of is read again.
+    pub(super) fn ask_again(&mut self) {
         self.stale.failed.clear();
+        let sourceless = core::mem::take(&mut self.stale.sourceless);
+        sourceless.iter().for_each(|(volume, unit)| self.stale.leave(volume, unit));
+    }
+
+    /// Content of this part is written, or there is none any more: what nothing could be read of there may be had now.
+    pub(super) fn ask_again_for(&mut self, volume: VolumeId, start: u64, end: u64) {
+        if self.stale.sourceless.is_empty() {
+            return;
+        }
+        for unit in start / UNIT..end.div_ceil(UNIT) {
+            let row = self.row_at(volume, unit).map(|(chunk, row)| row_unit(chunk, row));
+            let (volume, unit) = row.map_or((volume, unit), |row| (ROWS, row));
+            if !self.stale.sourceless.contains(volume, unit) {
+                continue;
+            }
+            let region = regions::of_unit(volume, unit);
+            if volume == ROWS {
+                self.stale.failed.remove(&region);
+                self.stale.sourceless.remove_region(region);
+            }
+            self.stale.sourceless.remove(volume, unit);
+            self.stale.leave(volume, unit);
+        }
     }
 
     /// A checkpoint begins: whoever lacks records gets them all.
@@ -463,7 +511,7 @@ impl Engine {
         }
         if self.stale.retry_at.is_some_and(|at| at <= self.now) {
             self.stale.retry_at = None;
-            self.stale.failed.clear();
+            self.ask_again();
             self.stale.records_due = self.pool.devices().any(|d| d.is_behind && self.pool.is_online(d.id));
         }
         if self.pool.stale.is_empty() {
@@ -502,31 +550,57 @@ impl Engine {
 
     /// Regions that a member has to be brought up to date in and nothing failed in.
     fn open_regions(&self, device: DeviceId) -> impl Iterator<Item = Region> {
-        let Stale { failed, caught_up, .. } = &self.stale;
-        let is_open = move |r: &Region| !failed.contains(r) && !caught_up.contains(&(device, *r));
-        self.pool.stale.get(&device).into_iter().flat_map(Missed::iter).filter(is_open)
+        let Stale { failed, caught_up, sourceless, .. } = &self.stale;
+        let missed = self.pool.stale.get(&device);
+        let has_source = move |r: &Region| missed.is_some_and(|missed| missed.units(*r) & !sourceless.bits(*r) != 0);
+        let is_open = move |r: &Region| !failed.contains(r) && !caught_up.contains_key(&(device, *r)) && has_source(r);
+        missed.into_iter().flat_map(Missed::iter).filter(is_open)
     }
 
     fn find_stale(&mut self) {
         let online = self.pool.stale.keys().filter(|device| self.pool.is_online(**device));
         let found: Vec<Region> = online.flat_map(|&device| self.open_regions(device).take(BATCH)).collect();
-        found.into_iter().for_each(|region| self.stale.left.insert_region(region));
+        for region in found {
+            let units = !self.stale.sourceless.bits(region);
+            self.stale.left.insert_bits(region, units);
+        }
     }
 
     /// All members that are there have what a unit should be.
     pub(super) fn stale_unit_done(&mut self, volume: VolumeId, unit: u64) {
+        self.stale.sourceless.remove(volume, unit);
+        self.stale_unit_passed(volume, unit);
+    }
+
+    /// Nothing more is to be done for a unit. With the last one of its region those are good of which something could be read.
+    fn stale_unit_passed(&mut self, volume: VolumeId, unit: u64) {
         if !self.stale.left.remove(volume, unit) {
             return;
         }
         let region = regions::of_unit(volume, unit);
         let Engine { pool, stale, .. } = self;
-        let done = pool.stale.iter().filter(|(device, set)| pool.is_online(**device) && set.contains(region));
-        stale.caught_up.extend(done.map(|(&device, _)| (device, region)));
+        let units = !stale.sourceless.bits(region);
+        let has_some = |device: DeviceId| pool.is_online(device) && pool.missed_units(device, region) & units != 0;
+        let done = pool.stale.keys().filter(|&&device| has_some(device));
+        stale.caught_up.extend(done.map(|&device| ((device, region), units)));
     }
 
-    /// A unit could not be made good on some member: its region waits.
+    /// A unit could not be made good on some member. Where nothing of it could be read, those around it still can; else its region
+    /// waits.
     pub(super) fn stale_unit_failed(&mut self, volume: VolumeId, unit: u64, by: Option<DeviceId>) {
         let region = regions::of_unit(volume, unit);
+        if by.is_none() && self.pool.stale.is_empty() {
+            // Nobody waits for it.
+            return self.stale_unit_passed(volume, unit);
+        }
+        let sourceless = &mut self.stale.sourceless;
+        let has_room = sourceless.touches(region) || sourceless.regions() < SOURCELESS_MAX;
+        if by.is_none() && has_room {
+            sourceless.insert(volume, unit);
+            if volume != ROWS {
+                return self.stale_unit_passed(volume, unit);
+            }
+        }
         self.stale.left.remove_region(region);
         self.stale.failed.insert(region);
         // Where no source can be read, asking again helps nobody.
@@ -561,7 +635,7 @@ impl Engine {
 
     /// A member is none any more.
     pub(super) fn forget_member(&mut self, device: DeviceId) {
-        self.stale.caught_up.retain(|(d, _)| *d != device);
+        self.stale.caught_up.retain(|(d, _), _| *d != device);
         self.pool.forget_member(device);
         self.post_views();
     }
@@ -579,13 +653,13 @@ impl Engine {
 
     /// Leaves out of the image that comes what was caught up.
     pub(super) fn clear_caught_up(&mut self) {
-        for (device, region) in core::mem::take(&mut self.stale.caught_up) {
+        for ((device, region), units) in core::mem::take(&mut self.stale.caught_up) {
             let Some(missed) = self.pool.stale.get_mut(&device) else { continue };
-            let units = missed.remove(region);
+            let units = missed.remove(region, units);
             if missed.is_empty() {
                 self.pool.stale.remove(&device);
             }
-            self.stale.unsaid.insert((device, region), units);
+            *self.stale.unsaid.entry((device, region)).or_default() |= units;
         }
         let Engine { pool, stale, .. } = self;
         stale.most.retain(|device, _| pool.stale.contains_key(device));
@@ -614,14 +688,19 @@ impl Engine {
     pub(super) fn forget_stale(&mut self, volume: VolumeId) {
         self.stale.left.remove_volume(volume);
         self.stale.failed.retain(|(v, _)| *v != volume);
-        self.stale.caught_up.retain(|(_, (v, _))| *v != volume);
+        self.stale.sourceless.remove_volume(volume);
+        self.stale.caught_up.retain(|(_, (v, _)), _| *v != volume);
     }
 
     pub(super) fn stale_report(&self, device: DeviceId) -> StaleReport {
         let lacks_records = self.pool.device(device).is_some_and(|d| d.is_behind);
         let is_behind = lacks_records || self.pool.stale.contains_key(&device);
         let is_to_come = self.is_catching_up_to_come(device);
-        StaleReport { is_behind, is_to_come, regions: self.regions_left(device), units_done: self.stale.mended }
+        let missed = self.pool.stale.get(&device);
+        let lacks = |region| missed.map_or(0, |m| (m.units(region) & self.stale.sourceless.bits(region)).count_ones());
+        let sourceless = missed.into_iter().flat_map(Missed::iter).map(|region| u64::from(lacks(region))).sum();
+        let regions = self.regions_left(device);
+        StaleReport { is_behind, is_to_come, regions, sourceless, units_done: self.stale.mended }
     }
 
     /// Regions that a member was behind in when it was furthest behind.
@@ -632,8 +711,10 @@ impl Engine {
 
     /// Regions that a member has still to be brought up to date in.
     pub(super) fn regions_left(&self, device: DeviceId) -> u64 {
-        let regions = self.pool.stale.get(&device).map_or(0, Missed::len);
-        let caught_up = self.stale.caught_up.iter().filter(|(d, _)| *d == device).count();
-        regions.saturating_sub(caught_up) as u64
+        let Some(missed) = self.pool.stale.get(&device) else { return 0 };
+        let is_done =
+            |(&(d, region), units): (&(DeviceId, Region), &u64)| d == device && missed.units(region) & !units == 0;
+        let caught_up = self.stale.caught_up.iter().filter(|&at| is_done(at)).count();
+        missed.len().saturating_sub(caught_up) as u64
     }
 }

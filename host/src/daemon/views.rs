@@ -222,11 +222,8 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
                 add("device.failed", message, Some(&action));
             }
             DeviceState::Suspect => {
-                let left = d.stale.regions * (REGION >> 20);
-                let message =
-                    format!("device {id} ({path}) missed something and is to be brought up to date: {left} MiB");
-                let action = format!("after {} errors that waits for: braid online {} {id}", d.faults, report.name);
-                add("device.suspect", message, (d.faults > FAULTS_MAX).then_some(&action));
+                let (message, action) = waits(report, d, &path);
+                add("device.suspect", message, action.as_deref());
             }
             DeviceState::Rebuilding if d.stale.regions > 0 => {
                 let message = format!(
@@ -295,6 +292,21 @@ fn notes(report: &PoolReport, about: &About) -> Vec<String> {
 /// Members of a pool.
 pub(super) fn devices(report: &PoolReport, about: &About) -> Vec<DeviceStatus> {
     report.devices.iter().map(|d| device(report, d, about)).collect()
+}
+/// What a member missed that is there and not being brought up to date, and what can be done about it.
+fn waits(report: &PoolReport, d: &DeviceReport, path: &str) -> (String, Option<String>) {
+    let (id, name) = (d.id, &report.name);
+    let sourceless = d.stale.sourceless * (UNIT >> 10);
+    if d.faults > FAULTS_MAX || d.stale.is_to_come || sourceless == 0 {
+        let left = d.stale.regions * (REGION >> 20);
+        let action = || format!("after {} errors that waits for: braid online {name} {id}", d.faults);
+        let message = format!("device {id} ({path}) missed something and is to be brought up to date: {left} MiB");
+        return (message, (d.faults > FAULTS_MAX).then(action));
+    }
+    (
+        format!("device {id} ({path}) missed {sourceless} KiB that cannot be read from the others"),
+        Some(format!("write or discard what braid status -v lists; to try to read it again: braid scrub {name}")),
+    )
 }
 
 fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus {
@@ -504,6 +516,25 @@ mod tests {
         assert_eq!((told.state.name(), told.survivable_failures, told.degraded_chunks), ("DEGRADED", 1, 0));
         let empty = status(&report(Profile::Raid0, all, vec![]), &about());
         assert_eq!(empty.survivable_failures, 0, "an empty pool promises what a full one keeps");
+    }
+
+    #[test]
+    fn a_member_that_cannot_catch_up_says_why_and_what_would_help() {
+        let states = [DeviceState::Online, DeviceState::Suspect, DeviceState::Online, DeviceState::Online];
+        let mut report = report(Profile::Raid1, states, vec![]);
+        let told = |report: &PoolReport| {
+            let problem = status(report, &about()).problems.remove(0);
+            (problem.message, problem.action.unwrap_or_default())
+        };
+        report.devices[1].stale = StaleReport { is_behind: true, is_to_come: true, regions: 2, ..Default::default() };
+        let (message, action) = told(&report);
+        assert!(message.ends_with("is to be brought up to date: 8 MiB") && action.is_empty(), "{message} {action}");
+        (report.devices[1].stale.is_to_come, report.devices[1].stale.sourceless) = (false, 3);
+        let (message, action) = told(&report);
+        assert!(message.ends_with("missed 192 KiB that cannot be read from the others"), "{message}");
+        assert!(action.contains("braid status -v") && action.ends_with("braid scrub tank"), "{action}");
+        report.devices[1].faults = FAULTS_MAX + 1;
+        assert!(told(&report).1.ends_with("braid online tank 2"));
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 use braid_core::control::{Command, Done};
 use braid_core::request::{Content, Event, Op, RequestError};
-use braid_core::units::{BLOCK, DeviceId, MIB, VolumeId};
+use braid_core::units::{BLOCK, DeviceId, MIB, UNIT, VolumeId};
 use braid_core::{ChunkType, DeviceState, Profile};
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::{Crash, World};
 
 use crate::common::all_is_well;
-use crate::scrub::{WRITE, fill, pool};
+use crate::scrub::{WRITE, fill, pool, scrub};
 
 const TWO: DeviceId = DeviceId(2);
 
@@ -212,6 +212,81 @@ fn a_member_without_a_source_is_suspect() {
     world.control(Command::OnlineDevice { device: TWO }).unwrap();
     fine(&mut world);
     assert_eq!(state(&world, TWO), DeviceState::Online);
+}
+
+fn until_it_is_written(from: u64, to: u64) -> Trouble {
+    Trouble::Latent { since: 0, from, to }
+}
+
+/// TWO was away, and is back beside a block of the first volume's that the others have lost meanwhile: how much it still lacks.
+fn back_beside_a_bad_block(world: &mut World, v: VolumeId, at: u64, trouble: impl Fn(u64, u64) -> Trouble) {
+    world.control(Command::OfflineDevice { device: TWO }).unwrap();
+    world.run(v, WRITE, 0, 2 * MIB).unwrap();
+    world.run(v, Op::Flush, 0, 0).unwrap();
+    for (device, place) in world.places(v, at).into_iter().filter(|(device, _)| *device != TWO) {
+        world.faults.0.push(Fault { device: device.0, trouble: trouble(place, place + BLOCK) });
+    }
+    world.control(Command::OnlineDevice { device: TWO }).unwrap();
+    world.run_until_quiet();
+    let stale = &world.engine().report().devices[TWO.index() - 1].stale;
+    assert_eq!((state(world, TWO), stale.sourceless, stale.is_to_come), (DeviceState::Suspect, 1, false));
+}
+
+/// One bad block is 64 KiB less redundancy and not a region; and it is none when somebody writes it.
+#[test]
+fn what_cannot_be_read_keeps_nothing_around_it_from_being_caught_up() {
+    let bad = 7 * UNIT + 3 * BLOCK;
+    for crashes in [false, true] {
+        let (mut world, v) = mirror(Profile::Raid1, 2);
+        back_beside_a_bad_block(&mut world, v, bad, until_it_is_written);
+        if crashes {
+            world.crash(Crash::Power);
+            world.open().unwrap();
+            world.run_until_quiet();
+        }
+        let around = [(0, 7 * UNIT), (8 * UNIT, 2 * MIB)];
+        for (start, end) in around {
+            for unit in start / UNIT..end / UNIT {
+                assert!(!world.engine().pool().is_unit_stale(TWO, v, unit), "unit {unit}");
+            }
+        }
+        assert!(world.engine().pool().is_unit_stale(TWO, v, bad / UNIT));
+        assert_eq!(world.run(v, Op::Read, bad, BLOCK), Err(RequestError::Io), "it is read from nobody who missed it");
+        // A part of the unit, and then the block itself.
+        world.run(v, WRITE, bad - 2 * BLOCK, BLOCK).unwrap();
+        world.run_until_quiet();
+        assert_eq!(state(&world, TWO), DeviceState::Suspect);
+        world.run(v, WRITE, bad, BLOCK).unwrap();
+        fine(&mut world);
+        assert_eq!((state(&world, TWO), regions(&world, TWO)), (DeviceState::Online, 0));
+        // It has all of it now.
+        world.control(Command::OfflineDevice { device: DeviceId(1) }).unwrap();
+        world.run(v, Op::Read, 0, 2 * MIB).unwrap();
+    }
+}
+
+/// The same of a row, whose region waits as a whole.
+#[test]
+fn a_row_that_cannot_be_made_waits_until_somebody_writes_it() {
+    let bad = 7 * UNIT + 3 * BLOCK;
+    let (mut world, v) = mirror(Profile::Raid5, 3);
+    back_beside_a_bad_block(&mut world, v, bad, until_it_is_written);
+    world.run(v, WRITE, bad - 3 * BLOCK, UNIT).unwrap();
+    fine(&mut world);
+    assert_eq!((state(&world, TWO), regions(&world, TWO)), (DeviceState::Online, 0));
+}
+
+#[test]
+fn what_could_not_be_read_is_read_again_by_a_scrub() {
+    let bad = 7 * UNIT + 3 * BLOCK;
+    let (mut world, v) = mirror(Profile::Raid1, 2);
+    back_beside_a_bad_block(&mut world, v, bad, |from, to| Trouble::reads_fail(from..to, u64::MAX));
+    world.faults.0.clear();
+    world.run_until_quiet();
+    assert_eq!(state(&world, TWO), DeviceState::Suspect);
+    scrub(&mut world);
+    fine(&mut world);
+    assert_eq!((state(&world, TWO), regions(&world, TWO)), (DeviceState::Online, 0));
 }
 
 #[test]

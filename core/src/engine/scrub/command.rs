@@ -45,6 +45,8 @@ impl Engine {
         self.scrub.told = 0;
         self.rewind_slots();
         self.run_scrub();
+        // It reads all there is: so does what waits for something that could not be read.
+        self.ask_again();
         Ok((Done::Changed, Due::Stable(self.save_scrub())))
     }
 
