@@ -572,7 +572,7 @@ impl Engine {
         if !failed {
             let (start, end) = if request.op == Op::Discard { interior(&request) } else { envelope(&request) };
             self.forget_lost(request.volume, start, end);
-            self.ask_again_for(request.volume, start, end);
+            self.ask_for_source_of(request.volume, start, end);
             change = change.max(self.shift_to_be_written());
         }
         let active = &mut self.requests[id];

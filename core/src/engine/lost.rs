@@ -125,7 +125,7 @@ impl Engine {
             }
         }
         // Nobody needs them any more.
-        self.ask_again_for(volume, start, end);
+        self.ask_for_source_of(volume, start, end);
     }
 
     /// Requests that are to see these blocks, and may have begun before that was known, fail: where they look there may be zeros by

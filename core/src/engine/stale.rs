@@ -23,7 +23,7 @@ use crate::chunk::{Chunk, Column};
 use crate::device::{Device, DeviceState, FAULTS_MAX};
 use crate::meta::record::Record;
 use crate::profile::slice;
-use crate::regions::{self, Missed, REGION, ROWS, Region, Regions, UNITS, Units, row_unit, touched, units_in};
+use crate::regions::{self, Missed, REGION, ROWS, Region, Regions, UNITS, Units, touched, units_in};
 use crate::report::StaleReport;
 use crate::request::{Event, IoError, Output};
 use crate::units::{DeviceId, Instant, UNIT, VolumeId};
@@ -50,8 +50,8 @@ pub(super) struct Stale {
     unsaid: BTreeMap<(DeviceId, Region), u64>,
     /// Regions where something failed: not before somebody is asked again.
     failed: BTreeSet<Region>,
-    /// Units, and rows, that cannot be had elsewhere: they wait until they are written, or until somebody is asked again. Around
-    /// a unit everything is caught up; the region of such a row has failed.
+    /// Units of volumes that cannot be had elsewhere: they wait until they are written, or until somebody is asked again. Around
+    /// them everything is caught up.
     sourceless: Units,
     /// A member lacks some of the pool's own records: the next checkpoint writes all of them.
     records_due: bool,
@@ -208,7 +208,8 @@ impl Engine {
         touched(volume, start, end).for_each(|region| {
             let Some(units) = caught_up.get_mut(&(device, region)) else { return };
             *units &= !units_in(region, start, end);
-            if *units == 0 {
+            // What is missed of rows is noted by region, whole or not at all.
+            if *units == 0 || volume == ROWS {
                 caught_up.remove(&(device, region));
             }
         });
@@ -381,31 +382,28 @@ impl Engine {
         self.ask_again();
     }
 
-    /// What failed is tried again, and what nothing could be read of is read again.
-    pub(super) fn ask_again(&mut self) {
+    /// What failed is tried again.
+    fn ask_again(&mut self) {
         self.stale.failed.clear();
+        self.ask_for_sources();
+    }
+
+    /// What could not be had is read again.
+    pub(super) fn ask_for_sources(&mut self) {
         let sourceless = core::mem::take(&mut self.stale.sourceless);
         sourceless.iter().for_each(|(volume, unit)| self.stale.leave(volume, unit));
     }
 
     /// Content of this part is written, or there is none any more: what nothing could be read of there may be had now.
-    pub(super) fn ask_again_for(&mut self, volume: VolumeId, start: u64, end: u64) {
+    pub(super) fn ask_for_source_of(&mut self, volume: VolumeId, start: u64, end: u64) {
         if self.stale.sourceless.is_empty() {
             return;
         }
         for unit in start / UNIT..end.div_ceil(UNIT) {
-            let row = self.row_at(volume, unit).map(|(chunk, row)| row_unit(chunk, row));
-            let (volume, unit) = row.map_or((volume, unit), |row| (ROWS, row));
-            if !self.stale.sourceless.contains(volume, unit) {
-                continue;
+            if self.stale.sourceless.contains(volume, unit) {
+                self.stale.sourceless.remove(volume, unit);
+                self.stale.leave(volume, unit);
             }
-            let region = regions::of_unit(volume, unit);
-            if volume == ROWS {
-                self.stale.failed.remove(&region);
-                self.stale.sourceless.remove_region(region);
-            }
-            self.stale.sourceless.remove(volume, unit);
-            self.stale.leave(volume, unit);
         }
     }
 
@@ -585,21 +583,17 @@ impl Engine {
         stale.caught_up.extend(done.map(|&device| ((device, region), units)));
     }
 
-    /// A unit could not be made good on some member. Where nothing of it could be read, those around it still can; else its region
-    /// waits.
+    /// A unit could not be made good on some member. Where it could not be had, those around it still can; else its region waits, and
+    /// so do rows, of which what is missed is noted by region.
     pub(super) fn stale_unit_failed(&mut self, volume: VolumeId, unit: u64, by: Option<DeviceId>) {
         let region = regions::of_unit(volume, unit);
-        if by.is_none() && self.pool.stale.is_empty() {
-            // Nobody waits for it.
-            return self.stale_unit_passed(volume, unit);
-        }
-        let sourceless = &mut self.stale.sourceless;
+        let Engine { pool, stale: Stale { sourceless, .. }, .. } = self;
         let has_room = sourceless.touches(region) || sourceless.regions() < SOURCELESS_MAX;
-        if by.is_none() && has_room {
-            sourceless.insert(volume, unit);
-            if volume != ROWS {
-                return self.stale_unit_passed(volume, unit);
+        if by.is_none() && volume != ROWS && has_room {
+            if !pool.stale.is_empty() {
+                sourceless.insert(volume, unit);
             }
+            return self.stale_unit_passed(volume, unit);
         }
         self.stale.left.remove_region(region);
         self.stale.failed.insert(region);
@@ -655,6 +649,7 @@ impl Engine {
     pub(super) fn clear_caught_up(&mut self) {
         for ((device, region), units) in core::mem::take(&mut self.stale.caught_up) {
             let Some(missed) = self.pool.stale.get_mut(&device) else { continue };
+            debug_assert!(region.0 != ROWS || units == u64::MAX, "rows are noted by region");
             let units = missed.remove(region, units);
             if missed.is_empty() {
                 self.pool.stale.remove(&device);

@@ -222,7 +222,7 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
                 add("device.failed", message, Some(&action));
             }
             DeviceState::Suspect => {
-                let (message, action) = waits(report, d, &path);
+                let (message, action) = suspect(report, d, &path);
                 add("device.suspect", message, action.as_deref());
             }
             DeviceState::Rebuilding if d.stale.regions > 0 => {
@@ -294,7 +294,7 @@ pub(super) fn devices(report: &PoolReport, about: &About) -> Vec<DeviceStatus> {
     report.devices.iter().map(|d| device(report, d, about)).collect()
 }
 /// What a member missed that is there and not being brought up to date, and what can be done about it.
-fn waits(report: &PoolReport, d: &DeviceReport, path: &str) -> (String, Option<String>) {
+fn suspect(report: &PoolReport, d: &DeviceReport, path: &str) -> (String, Option<String>) {
     let (id, name) = (d.id, &report.name);
     let sourceless = d.stale.sourceless * (UNIT >> 10);
     if d.faults > FAULTS_MAX || d.stale.is_to_come || sourceless == 0 {

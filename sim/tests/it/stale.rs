@@ -265,17 +265,6 @@ fn what_cannot_be_read_keeps_nothing_around_it_from_being_caught_up() {
     }
 }
 
-/// The same of a row, whose region waits as a whole.
-#[test]
-fn a_row_that_cannot_be_made_waits_until_somebody_writes_it() {
-    let bad = 7 * UNIT + 3 * BLOCK;
-    let (mut world, v) = mirror(Profile::Raid5, 3);
-    back_beside_a_bad_block(&mut world, v, bad, until_it_is_written);
-    world.run(v, WRITE, bad - 3 * BLOCK, UNIT).unwrap();
-    fine(&mut world);
-    assert_eq!((state(&world, TWO), regions(&world, TWO)), (DeviceState::Online, 0));
-}
-
 #[test]
 fn what_could_not_be_read_is_read_again_by_a_scrub() {
     let bad = 7 * UNIT + 3 * BLOCK;

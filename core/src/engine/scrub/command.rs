@@ -45,8 +45,8 @@ impl Engine {
         self.scrub.told = 0;
         self.rewind_slots();
         self.run_scrub();
-        // It reads all there is: so does what waits for something that could not be read.
-        self.ask_again();
+        // It reads all there is, and so may be had what members that are behind wait for.
+        self.ask_for_sources();
         Ok((Done::Changed, Due::Stable(self.save_scrub())))
     }
 
