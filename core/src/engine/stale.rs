@@ -75,6 +75,11 @@ impl Stale {
             self.left.insert(volume, unit);
         }
     }
+
+    /// All that was missed of a region cannot be had. (Of a region that an opening found to be needed whole nothing was missed.)
+    fn is_without_source(&self, region: Region, missed: u64) -> bool {
+        missed != 0 && missed & !self.sourceless.bits(region) == 0
+    }
 }
 
 impl Engine {
@@ -548,9 +553,9 @@ impl Engine {
 
     /// Regions that a member has to be brought up to date in and nothing failed in.
     fn open_regions(&self, device: DeviceId) -> impl Iterator<Item = Region> {
-        let Stale { failed, caught_up, sourceless, .. } = &self.stale;
+        let Stale { failed, caught_up, .. } = &self.stale;
         let missed = self.pool.stale.get(&device);
-        let has_source = move |r: &Region| missed.is_some_and(|missed| missed.units(*r) & !sourceless.bits(*r) != 0);
+        let has_source = move |r: &Region| !self.stale.is_without_source(*r, missed.map_or(0, |m| m.units(*r)));
         let is_open = move |r: &Region| !failed.contains(r) && !caught_up.contains_key(&(device, *r)) && has_source(r);
         missed.into_iter().flat_map(Missed::iter).filter(is_open)
     }
@@ -578,9 +583,11 @@ impl Engine {
         let region = regions::of_unit(volume, unit);
         let Engine { pool, stale, .. } = self;
         let units = !stale.sourceless.bits(region);
-        let has_some = |device: DeviceId| pool.is_online(device) && pool.missed_units(device, region) & units != 0;
-        let done = pool.stale.keys().filter(|&&device| has_some(device));
-        stale.caught_up.extend(done.map(|&device| ((device, region), units)));
+        let is_done =
+            |missed: &Missed| missed.contains(region) && !stale.is_without_source(region, missed.units(region));
+        let done = pool.stale.iter().filter(|(device, missed)| pool.is_online(**device) && is_done(missed));
+        let done: Vec<_> = done.map(|(&device, _)| ((device, region), units)).collect();
+        stale.caught_up.extend(done);
     }
 
     /// A unit could not be made good on some member. Where it could not be had, those around it still can; else its region waits, and
