@@ -264,6 +264,21 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
     }
     problems
 }
+/// What a suspect member missed, and what can be done about it.
+fn suspect(report: &PoolReport, d: &DeviceReport, path: &str) -> (String, Option<String>) {
+    let (id, name) = (d.id, &report.name);
+    let sourceless = d.stale.sourceless * (UNIT >> 10);
+    if d.faults > FAULTS_MAX || d.stale.is_to_come || sourceless == 0 {
+        let left = d.stale.regions * (REGION >> 20);
+        let action = || format!("after {} errors that waits for: braid online {name} {id}", d.faults);
+        let message = format!("device {id} ({path}) missed something and is to be brought up to date: {left} MiB");
+        return (message, (d.faults > FAULTS_MAX).then(action));
+    }
+    (
+        format!("device {id} ({path}) missed {sourceless} KiB that cannot be read from the others"),
+        Some(format!("write or discard what braid status -v lists; to try to read it again: braid scrub {name}")),
+    )
+}
 
 fn notes(report: &PoolReport, about: &About) -> Vec<String> {
     let mut notes = Vec::new();
@@ -292,21 +307,6 @@ fn notes(report: &PoolReport, about: &About) -> Vec<String> {
 /// Members of a pool.
 pub(super) fn devices(report: &PoolReport, about: &About) -> Vec<DeviceStatus> {
     report.devices.iter().map(|d| device(report, d, about)).collect()
-}
-/// What a member missed that is there and not being brought up to date, and what can be done about it.
-fn suspect(report: &PoolReport, d: &DeviceReport, path: &str) -> (String, Option<String>) {
-    let (id, name) = (d.id, &report.name);
-    let sourceless = d.stale.sourceless * (UNIT >> 10);
-    if d.faults > FAULTS_MAX || d.stale.is_to_come || sourceless == 0 {
-        let left = d.stale.regions * (REGION >> 20);
-        let action = || format!("after {} errors that waits for: braid online {name} {id}", d.faults);
-        let message = format!("device {id} ({path}) missed something and is to be brought up to date: {left} MiB");
-        return (message, (d.faults > FAULTS_MAX).then(action));
-    }
-    (
-        format!("device {id} ({path}) missed {sourceless} KiB that cannot be read from the others"),
-        Some(format!("write or discard what braid status -v lists; to try to read it again: braid scrub {name}")),
-    )
 }
 
 fn device(report: &PoolReport, d: &DeviceReport, about: &About) -> DeviceStatus {

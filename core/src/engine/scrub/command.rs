@@ -45,7 +45,7 @@ impl Engine {
         self.scrub.told = 0;
         self.rewind_slots();
         self.run_scrub();
-        // It reads all there is, and so may be had what members that are behind wait for.
+        // It reads everything once more: what members that are behind wait for may be had by now.
         self.ask_for_sources();
         Ok((Done::Changed, Due::Stable(self.save_scrub())))
     }
