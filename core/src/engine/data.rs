@@ -78,7 +78,8 @@ impl Engine {
                 hole = false;
                 break;
             };
-            let extent = volume.map.first(at, self.read_until(request.volume, at, end) - at);
+            let (until, is_undecided) = self.undecided_until(request.volume, at, end);
+            let extent = volume.map.first(at, self.read_until(request.volume, at, until) - at);
             let len = extent.len();
             let buf = range(request.buf, at - start, len);
             match extent {
@@ -92,7 +93,13 @@ impl Engine {
                 }
                 Extent::Mapped { chunk, offset, .. } => {
                     hole = false;
-                    self.read_extent(id, Owner::Read(id), chunk, offset, buf, at);
+                    // Whatever is asked for may be over at once.
+                    self.requests[id].pending += 1;
+                    match is_undecided {
+                        true => self.read_by_mend(id, Owner::Read(id), buf),
+                        false => self.read_extent(id, Owner::Read(id), chunk, offset, buf, at),
+                    }
+                    self.requests[id].pending -= 1;
                 }
             }
             at += len;
@@ -101,6 +108,8 @@ impl Engine {
         active.hole = hole;
         if active.pending == 0 {
             self.reply(id);
+        } else if active.trouble.is_some() {
+            self.rest_on_mends(id);
         }
     }
 

@@ -7,10 +7,14 @@
 //!
 //! A read of a unit in doubt waits until it is mended, so it sees what every later read sees, from whatever copy. A write
 //! does not wait: what it writes is on all copies afterwards, and the rest of the unit is still in doubt.
+//!
+//! Blocks that no copy could be read of stay in doubt, since an error may pass: what is there then may be newer than its checksum.
+//! Each read of them is a mend, and all of them are mended again when somebody may know better.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+use super::data::mask_in;
 use super::mend::{Cause, Target};
 use super::rows::RowId;
 use super::{Engine, Slip};
@@ -31,12 +35,16 @@ const TURN: u32 = 64;
 #[derive(Clone, Default)]
 pub(super) struct Resync {
     doubts: Units,
+    /// Of them, those that are to be mended; the others were, and wait until somebody is asked again.
+    left: Units,
+    /// Blocks of a unit that no copy could be read of when it was mended: no others of it are in doubt.
+    undecided: BTreeMap<(VolumeId, u64), u16>,
     active: BTreeSet<(VolumeId, u64)>,
     /// Reads that wait for a unit.
     readers: Vec<u32>,
     /// They look again with the next turn.
     is_woken: bool,
-    /// Rows with a unit in doubt, and those that had one; gathered when somebody asks.
+    /// Rows with a unit that is to be mended, and those that had one; gathered when somebody asks.
     rows: Option<BTreeSet<RowId>>,
     /// Units whose copies could not be made alike, nor one of them be noted as behind: how often that was tried.
     tries: BTreeMap<(VolumeId, u64), u8>,
@@ -58,12 +66,30 @@ impl Resync {
     pub(super) fn doubts(&self, volume: VolumeId, unit: u64) -> bool {
         self.doubts.contains(volume, unit)
     }
+
+    /// The same by block.
+    pub(super) fn doubts_of(&self, volume: VolumeId, unit: u64) -> u16 {
+        match self.doubts(volume, unit) {
+            true => self.undecided.get(&(volume, unit)).copied().unwrap_or(u16::MAX),
+            false => 0,
+        }
+    }
+
+    /// It is to be mended.
+    pub(super) fn is_left(&self, volume: VolumeId, unit: u64) -> bool {
+        self.left.contains(volume, unit)
+    }
+
+    fn insert(&mut self, region: Region, bits: u64) {
+        self.doubts.insert_bits(region, bits);
+        self.left.insert_bits(region, bits);
+    }
 }
 
 impl Engine {
     /// The regions that an opening found marked.
     pub(super) fn adopt_doubts(&mut self) {
-        self.pool.intent.iter().for_each(|region| self.resync.doubts.insert_bits(region, u64::MAX));
+        self.pool.intent.iter().for_each(|region| self.resync.insert(region, u64::MAX));
         self.resync.is_woken = true;
     }
 
@@ -76,14 +102,20 @@ impl Engine {
         self.resync.doubts.iter().any(is_there)
     }
 
-    /// Something in this row was in doubt since nothing was for the last time.
+    /// Something in this row is in doubt, or was when there was something left to be mended for the last time.
     pub(super) fn doubts_row(&mut self, row: RowId) -> bool {
-        if self.resync.doubts.is_empty() {
+        let is_there = |&(volume, unit): &(VolumeId, u64)| self.row_at(volume, unit) == Some(row);
+        self.resync.undecided.keys().any(is_there) || self.is_row_left(row)
+    }
+
+    /// Something in this row was to be mended since nothing was for the last time.
+    pub(super) fn is_row_left(&mut self, row: RowId) -> bool {
+        if self.resync.left.is_empty() {
             self.resync.rows = None;
             return false;
         }
         if self.resync.rows.is_none() {
-            let units = self.resync.doubts.iter();
+            let units = self.resync.left.iter();
             self.resync.rows = Some(units.filter_map(|(volume, unit)| self.row_at(volume, unit)).collect());
         }
         self.resync.rows.as_ref().is_some_and(|rows| rows.contains(&row))
@@ -91,12 +123,9 @@ impl Engine {
 
     /// Copies of a unit may differ.
     pub(super) fn doubt_unit(&mut self, volume: VolumeId, unit: u64) {
-        self.resync.doubts.insert(volume, unit);
-        if self.resync.rows.is_some()
-            && let Some(row) = self.row_at(volume, unit)
-        {
-            self.resync.rows.get_or_insert_default().insert(row);
-        }
+        self.resync.insert(of_unit(volume, unit), 1 << (unit % UNITS));
+        self.resync.undecided.remove(&(volume, unit));
+        self.add_row_of(volume, unit);
     }
 
     /// A write of `[start, end)` failed: copies hold what they may, until they are made alike.
@@ -125,7 +154,7 @@ impl Engine {
         }
         let mut any = false;
         for unit in start / UNIT..end.div_ceil(UNIT) {
-            if !self.resync.doubts(volume, unit) {
+            if !self.resync.is_left(volume, unit) {
                 continue;
             }
             if self.settles_by_itself(volume, unit) {
@@ -175,10 +204,8 @@ impl Engine {
     fn pass_settled(&mut self, region: Region) {
         let (volume, first) = (region.0, region.1 * UNITS);
         let settles = |bit: &u64| self.settles_by_itself(volume, first + bit);
-        let settled = bits_of(self.resync.doubts.bits(region)).filter(settles).fold(0, |bits, bit| bits | 1 << bit);
-        self.resync.doubts.remove_bits(region, settled);
-        let Resync { doubts, tries, .. } = &mut self.resync;
-        tries.retain(|&(volume, unit), _| doubts.contains(volume, unit));
+        let settled: Vec<u64> = bits_of(self.resync.left.bits(region)).filter(settles).collect();
+        settled.into_iter().for_each(|bit| self.unit_settled(volume, first + bit));
     }
 
     /// Counts a try to write over a copy that nothing stands in for, so that the next read might see it; false when it was the last.
@@ -189,9 +216,70 @@ impl Engine {
     }
 
     /// The copies of a unit are alike, or as good as they get.
-    pub(super) fn unit_settled(&mut self, volume: VolumeId, unit: u64) {
-        self.resync.doubts.remove(volume, unit);
-        self.resync.tries.remove(&(volume, unit));
+    fn unit_settled(&mut self, volume: VolumeId, unit: u64) {
+        let Resync { doubts, left, undecided, tries, .. } = &mut self.resync;
+        doubts.remove(volume, unit);
+        left.remove(volume, unit);
+        undecided.remove(&(volume, unit));
+        tries.remove(&(volume, unit));
+    }
+
+    /// A unit was mended: of what was in doubt then, these blocks still are, since no copy could be read.
+    pub(super) fn doubts_mended(&mut self, (volume, unit): (VolumeId, u64), doubts: u16, unread: u16) {
+        if self.resync.doubts_of(volume, unit) & !doubts != 0 {
+            // It came to be in doubt meanwhile.
+            return;
+        }
+        // A region that is not marked nobody would doubt after a stop, and marks have a limit.
+        let most = self.pool.dirty_regions() / 2;
+        let Resync { left, undecided, tries, .. } = &mut self.resync;
+        let has_room = undecided.len() < most || undecided.contains_key(&(volume, unit));
+        if doubts & unread == 0 || !has_room || !self.pool.intent.contains(of_unit(volume, unit)) {
+            return self.unit_settled(volume, unit);
+        }
+        undecided.insert((volume, unit), doubts & unread);
+        left.remove(volume, unit);
+        tries.remove(&(volume, unit));
+    }
+
+    /// Some blocks are in doubt since they could not be read.
+    pub(super) fn has_undecided(&self) -> bool {
+        !self.resync.undecided.is_empty()
+    }
+
+    /// What could not be read may be had now.
+    pub(super) fn ask_for_undecided(&mut self) {
+        let units: Vec<_> = self.resync.undecided.keys().copied().collect();
+        units.into_iter().for_each(|(volume, unit)| self.ask_for_undecided_of(volume, unit));
+    }
+
+    /// The same of one unit.
+    pub(super) fn ask_for_undecided_of(&mut self, volume: VolumeId, unit: u64) {
+        if self.resync.undecided.contains_key(&(volume, unit)) {
+            self.resync.left.insert(volume, unit);
+            self.add_row_of(volume, unit);
+        }
+    }
+
+    fn add_row_of(&mut self, volume: VolumeId, unit: u64) {
+        let row = self.row_at(volume, unit);
+        if let Some(rows) = &mut self.resync.rows {
+            rows.extend(row);
+        }
+    }
+
+    /// How far from here nothing is in doubt that waits, or all of it is of one unit; and whether it is.
+    pub(super) fn undecided_until(&self, volume: VolumeId, at: u64, end: u64) -> (u64, bool) {
+        let units = (volume, at / UNIT)..(volume, end.div_ceil(UNIT));
+        let waits = |((volume, unit), blocks): (&(VolumeId, u64), &u16)| {
+            let is_seen = blocks & mask_in(*unit, at, end) != 0;
+            (is_seen && !self.resync.is_left(*volume, *unit)).then_some(*unit)
+        };
+        match self.resync.undecided.range(units).find_map(waits) {
+            None => (end, false),
+            Some(unit) if unit == at / UNIT => (end.min((unit + 1) * UNIT), true),
+            Some(unit) => (unit * UNIT, false),
+        }
     }
 
     pub(super) fn resync_ended(&mut self, volume: VolumeId, unit: u64) {
@@ -205,7 +293,7 @@ impl Engine {
         if self.commit.is_opening() {
             return self.commit.is_dead() && self.wake_readers();
         }
-        if self.resync.doubts.is_empty() && self.resync.readers.is_empty() || self.slips(Slip::DoubtsNotMended) {
+        if self.resync.left.is_empty() && self.resync.readers.is_empty() || self.slips(Slip::DoubtsNotMended) {
             return false;
         }
         let mut any = core::mem::take(&mut self.resync.is_woken) && self.wake_readers();
@@ -213,7 +301,7 @@ impl Engine {
             if self.resync.active.len() >= BACKGROUND_MAX || self.is_closing() {
                 break;
             }
-            let Some((volume, unit)) = self.resync.doubts.first_besides(&self.resync.active) else { break };
+            let Some((volume, unit)) = self.resync.left.first_besides(&self.resync.active) else { break };
             match self.settles_by_itself(volume, unit) {
                 true => self.pass_settled(of_unit(volume, unit)),
                 false => {
@@ -239,15 +327,19 @@ impl Engine {
     pub(super) fn resync_report(&self) -> ResyncReport {
         ResyncReport {
             dirty_regions: self.dirty_regions() as u64,
-            regions_left: self.resync.regions() as u64,
+            regions_left: self.resync.left.regions() as u64,
             units_done: self.resync.mended,
+            undecided: self.resync.undecided.values().map(|blocks| u64::from(blocks.count_ones())).sum(),
         }
     }
 
     /// A volume goes, and what was in doubt of it.
     pub(super) fn forget_doubts(&mut self, volume: VolumeId) {
-        self.resync.doubts.remove_volume(volume);
-        self.resync.tries.retain(|(of, _), _| *of != volume);
+        let Resync { doubts, left, undecided, tries, .. } = &mut self.resync;
+        doubts.remove_volume(volume);
+        left.remove_volume(volume);
+        undecided.retain(|(of, _), _| *of != volume);
+        tries.retain(|(of, _), _| *of != volume);
         self.resync.is_woken = true;
     }
 }

@@ -395,16 +395,18 @@ impl Engine {
 
     /// What could not be had is read again.
     pub(super) fn ask_for_sources(&mut self) {
+        self.ask_for_undecided();
         let sourceless = core::mem::take(&mut self.stale.sourceless);
         sourceless.iter().for_each(|(volume, unit)| self.stale.leave(volume, unit));
     }
 
     /// Content of this part is written, or there is none any more: what nothing could be read of there may be had now.
     pub(super) fn ask_for_source_of(&mut self, volume: VolumeId, start: u64, end: u64) {
-        if self.stale.sourceless.is_empty() {
+        if self.stale.sourceless.is_empty() && !self.has_undecided() {
             return;
         }
         for unit in start / UNIT..end.div_ceil(UNIT) {
+            self.ask_for_undecided_of(volume, unit);
             if self.stale.sourceless.contains(volume, unit) {
                 self.stale.sourceless.remove(volume, unit);
                 self.stale.leave(volume, unit);

@@ -31,6 +31,7 @@ mod scrub_place;
 mod spares;
 mod ssd_metadata;
 mod stale;
+mod undecided;
 mod under_way;
 
 use braid_sim::table::Lab;

@@ -72,8 +72,8 @@ pub(in crate::engine) struct Mend {
     /// Checkpoints so far, and comings and goings of members, when the look began.
     pub(super) checkpoints: u64,
     pub(super) roster: u64,
-    /// What was known of its blocks when the look began: it is judged by that.
-    pub(in crate::engine) known: Known,
+    /// Blocks that were in doubt when the look began: they are judged by that.
+    pub(in crate::engine) doubts: u16,
     /// Chunk and unit of it.
     pub(super) place: Option<(ChunkId, u32)>,
     pub(in crate::engine) columns: [Option<Column>; COPIES_MAX],
@@ -102,8 +102,8 @@ pub(in crate::engine) struct Mend {
     /// By copy: blocks that are written, and those of them that could not be.
     pub(super) rewritten: [u16; COPIES_MAX],
     pub(super) failed: [u16; COPIES_MAX],
-    /// Some block has no copy to write over the stale ones.
-    pub(super) lacks_source: bool,
+    /// Blocks that no copy could be read of.
+    pub(super) unread: u16,
     pub(super) error: Option<IoError>,
     /// It went to its end: copies are alike, or as good as they get.
     pub(super) is_settled: bool,
@@ -117,7 +117,7 @@ impl Mend {
             epoch: None,
             checkpoints: 0,
             roster: 0,
-            known: Known::Nothing,
+            doubts: 0,
             place: None,
             columns: [None; COPIES_MAX],
             offset: 0,
@@ -135,10 +135,15 @@ impl Mend {
             must_flush: false,
             rewritten: [0; COPIES_MAX],
             failed: [0; COPIES_MAX],
-            lacks_source: false,
+            unread: 0,
             error: None,
             is_settled: false,
         }
+    }
+
+    /// What is known of a block besides its copies.
+    pub(super) fn known(&self, block: u64) -> Known {
+        if self.doubts >> block & 1 == 1 { Known::Dirty } else { Known::Nothing }
     }
 
     pub(super) fn has(&self, copy: usize, block: u64) -> bool {
@@ -158,7 +163,7 @@ impl Mend {
     }
 
     /// The block was read and is not alike, or could not be read.
-    pub(in crate::engine) fn doubts(&self, block: u64) -> bool {
+    pub(in crate::engine) fn is_unlike(&self, block: u64) -> bool {
         let groups = self.groups(block);
         let first = groups.iter().flatten().next();
         let is_bad = self.bad.iter().any(|bad| bad >> block & 1 == 1);

@@ -104,6 +104,7 @@ impl Engine {
 
     fn begin_mend(&mut self, id: u32) {
         let Mend { cause, target, .. } = self.mends[id];
+        self.mends[id].doubts = target.home().map_or(0, |(volume, unit)| self.resync.doubts_of(volume, unit));
         let is_wanted = !matches!(cause, Cause::Scrub(_)) || !self.scrub.is_ended();
         let (chunk, unit, mask) = self.locate_target(target);
         let Some(c) = self.pool.chunk(chunk).filter(|_| is_wanted && mask != 0) else {
@@ -118,9 +119,7 @@ impl Engine {
             *place = Some(*column);
         }
         let (checkpoints, epoch) = (self.counters.checkpoints, self.space.enter());
-        let is_in_doubt = target.home().is_some_and(|(volume, unit)| self.resync.doubts(volume, unit));
         let mend = &mut self.mends[id];
-        mend.known = if is_in_doubt { Known::Dirty } else { Known::Nothing };
         (mend.mask, mend.columns, mend.offset, mend.place) = (mask, columns, part.offset, Some((chunk, unit)));
         (mend.checkpoints, mend.roster, mend.epoch) = (checkpoints, self.roster, Some(epoch));
         let has_rows = c.rows() > 0;
@@ -143,7 +142,7 @@ impl Engine {
         if self.mends[id].pending == 0 {
             // Nobody is there to ask, and nobody to tell.
             let mend = &mut self.mends[id];
-            (mend.lacks_source, mend.is_settled) = (true, cause != Cause::CatchUp);
+            (mend.unread, mend.is_settled) = (mask, cause != Cause::CatchUp);
             self.end_mend(id);
         }
     }
@@ -356,9 +355,8 @@ impl Engine {
         // By winner and copy: blocks to write.
         let mut writes = [[0u16; COPIES_MAX]; COPIES_MAX];
         let mend = &self.mends[id];
-        let is_dirty = mend.known == Known::Dirty;
         // A copy that was left out could win after a power cut that has it forgotten why.
-        let (mut lacks_source, mut must_flush) = (false, is_dirty && self.is_failure_unsaid());
+        let (mut unread, mut must_flush) = (0, mend.doubts != 0 && self.is_failure_unsaid());
         for block in blocks(mend.mask & !mend.agreed()) {
             let (groups, mut losers) = (mend.groups(block), [false; COPIES_MAX]);
             let winner = match self.winner(mend, block) {
@@ -374,7 +372,7 @@ impl Engine {
                 }
             };
             let Some(winner) = winner else {
-                lacks_source = true;
+                unread |= 1 << block;
                 continue;
             };
             let is_here = |copy: usize| mend.columns[copy].is_some_and(|c| self.pool.is_online(c.device));
@@ -382,11 +380,11 @@ impl Engine {
                 writes[winner][copy] |= 1 << block;
                 // Torn on its way over another copy, it might leave what the checksum of before matches: that one would
                 // win then.
-                must_flush |= is_dirty && mend.right(block) == Some(0);
+                must_flush |= mend.known(block) == Known::Dirty && mend.right(block) == Some(0);
             }
         }
         let mend = &mut self.mends[id];
-        mend.lacks_source |= lacks_source;
+        mend.unread |= unread;
         mend.must_flush |= must_flush;
         let (columns, scratch, is_urgent) = (mend.columns, mend.scratch, mend.cause.is_urgent());
         let strip = mend.place.filter(|(chunk, _)| self.has_rows(*chunk));

@@ -2,7 +2,6 @@
 //! says which, since parity has no checksums. With two parities the block is made once more without each of them in turn, until its
 //! checksum agrees.
 
-use super::judge::Known;
 use super::{Engine, MADE, Mend, blocks};
 use crate::engine::Slip;
 
@@ -16,10 +15,10 @@ pub(in crate::engine) struct Otherwise {
 }
 
 impl Mend {
-    /// Blocks that nothing so far has as their checksums say, though something was made.
+    /// Blocks that nothing so far has as their checksums say, though something was made, and that should be as these say.
     fn made_wrong(&self) -> u16 {
         let is_wrong = |&block: &u64| self.right(block) == Some(0) && self.has(MADE, block);
-        blocks(self.mask).filter(is_wrong).fold(0, |bits, block| bits | 1 << block)
+        blocks(self.mask & !self.doubts).filter(is_wrong).fold(0, |bits, block| bits | 1 << block)
     }
 }
 
@@ -27,9 +26,6 @@ impl Engine {
     /// Goes on with the next member that may be the wrong one; false where there is nothing to try.
     pub(super) fn try_otherwise(&mut self, id: u32) -> bool {
         let mend = &self.mends[id];
-        if mend.known != Known::Nothing {
-            return false;
-        }
         let Some((members, own)) = self.row_with_two_parities(mend) else { return false };
         let lanes = mend.made_wrong();
         let after = mend.otherwise.without.map_or(0, |last| last + 1);

@@ -2,7 +2,6 @@
 //! make another. Where two parities make the same of it, each by itself, the row is whole with that content, so it is an old or a new
 //! state of the block, and what the strip has is neither: that changed silently. With one parity nothing can tell, and the strip stays.
 
-use super::judge::Known;
 use super::{Engine, MADE, Mend, blocks};
 use crate::engine::Slip;
 
@@ -26,11 +25,13 @@ impl Parities {
 }
 
 impl Mend {
-    /// Blocks that nothing speaks for, and of which the strip and the others of its row have different contents.
+    /// Blocks in doubt that nothing speaks for, and of which the strip and the others of its row have different contents.
     fn undecided(&self) -> u16 {
         let is_undecided =
             |&block: &u64| self.has(0, block) && self.has(MADE, block) && self.right(block).unwrap_or(0) == 0;
-        blocks(self.mask & self.unlike[0][MADE]).filter(is_undecided).fold(0, |bits, block| bits | 1 << block)
+        blocks(self.mask & self.doubts & self.unlike[0][MADE])
+            .filter(is_undecided)
+            .fold(0, |bits, block| bits | 1 << block)
     }
 
     /// What stands for what both parities make of the block, if that is the same.
@@ -44,7 +45,7 @@ impl Engine {
     /// Has what is undecided made by each parity alone; false where there is nothing to ask, or it was asked.
     pub(super) fn ask_parities(&mut self, id: u32) -> bool {
         let mend = &self.mends[id];
-        if mend.known != Known::Dirty || mend.parities.was_tried {
+        if mend.doubts == 0 || mend.parities.was_tried {
             return false;
         }
         let Some((members, _)) = self.row_with_two_parities(mend) else { return false };

@@ -1,6 +1,5 @@
 //! What follows from a mend: it is counted and told, and those who count on the unit hear of it.
 
-use super::judge::Known;
 use super::{COPIES_MAX, Cause, MADE, Mend, runs};
 use crate::engine::rows::RowId;
 use crate::engine::{Engine, Waiter};
@@ -60,13 +59,14 @@ impl Engine {
         if let Some(row) = self.row_at(volume, unit) {
             return self.strip_mended(mend, volume, unit, row);
         }
-        let was_dirty = mend.known == Known::Dirty;
+        let was_dirty = mend.doubts != 0;
         let error = mend.error.unwrap_or(IoError::Media);
         let (mut failed, mut may_differ) = (None, false);
         for (copy, column) in mend.columns.iter().enumerate() {
             let Some(column) = column else { continue };
             // What could not be written is behind now, unless it is no worse than it was.
-            let is_worse = mend.failed[copy] != 0 && (was_dirty || mend.stale >> copy & 1 == 1);
+            let is_worse =
+                mend.failed[copy] != 0 && (mend.failed[copy] & mend.doubts != 0 || mend.stale >> copy & 1 == 1);
             let was_away = self.was_away(column.device, mend.roster);
             let is_absent = was_away && (was_dirty || mend.rewritten.iter().any(|&m| m != 0));
             if is_worse {
@@ -81,10 +81,10 @@ impl Engine {
             }
         }
         if !may_differ || !self.resync_again(volume, unit) {
-            self.unit_settled(volume, unit);
+            self.doubts_mended((volume, unit), mend.doubts, mend.unread);
         }
         match failed {
-            None if !mend.lacks_source => self.stale_unit_done(volume, unit),
+            None if mend.unread == 0 => self.stale_unit_done(volume, unit),
             by => self.stale_unit_failed(volume, unit, by),
         }
         // Who came meanwhile has nothing of this.
@@ -97,7 +97,7 @@ impl Engine {
 
     /// The same for a unit in a row.
     fn strip_mended(&mut self, mend: &Mend, volume: VolumeId, unit: u64, row: RowId) {
-        self.unit_settled(volume, unit);
+        self.doubts_mended((volume, unit), mend.doubts, mend.unread);
         // A scrub comes to the row by itself.
         let is_made_otherwise = mend.unlike[0][MADE] & !mend.rewritten[0] != 0;
         if is_made_otherwise && !matches!(mend.cause, Cause::Scrub(_)) {

@@ -3,7 +3,7 @@
 //! All copies are in memory; the page of the unit's sums joins them there and is asked about every copy. Where the copy that
 //! wins has another sum, or none is kept, the sum follows it.
 
-use super::judge::{self, Known, Winner};
+use super::judge::{self, Winner};
 use super::{COPIES_MAX, Engine, Mend, blocks, range, runs};
 use crate::engine::lost::Asked;
 use crate::engine::sums::{MEND_TAG, Need, Put, locate, memory};
@@ -136,7 +136,7 @@ impl Engine {
 
     /// The copy of a block to go by.
     pub(super) fn winner(&self, mend: &Mend, block: u64) -> Winner {
-        judge::winner(&mend.groups(block), mend.known, mend.right(block), mend.agreed_by_parities(block))
+        judge::winner(&mend.groups(block), mend.known(block), mend.right(block), mend.agreed_by_parities(block))
     }
 
     /// Sums follow the winners that have others or none, what is wrong is counted and what is lost is noted.
@@ -144,7 +144,7 @@ impl Engine {
         let Some(slot) = self.mends[id].sums.slot else { return self.note_unreadable(id) };
         let mask = self.mends[id].mask;
         let agreed = self.mends[id].agreed() & !self.mends[id].sums.unsummed;
-        let (mut good, mut lost) = (agreed, 0);
+        let (mut good, mut lost, mut unread) = (agreed, 0, 0);
         for block in blocks(mask & !agreed) {
             let mend = &self.mends[id];
             match self.winner(mend, block) {
@@ -157,22 +157,24 @@ impl Engine {
                     }
                 }
                 Winner::Lost => lost |= 1 << block,
+                Winner::Nobody if mend.groups(block).iter().all(Option::is_none) => unread |= 1 << block,
                 Winner::Nobody => {}
             }
         }
         let mend = &self.mends[id];
         let (volume, unit) = mend.target.home().expect("only units of volumes have sums");
-        if mend.known == Known::Dirty && mend.place.is_some_and(|(chunk, _)| self.has_rows(chunk)) {
+        let doubts = mend.doubts;
+        if mend.place.is_some_and(|(chunk, _)| self.has_rows(chunk)) {
             // What a client wrote there once may have come in place, and its sums not.
-            for (first, count) in runs(!self.entry(volume, unit).written()) {
+            for (first, count) in runs(doubts & !self.entry(volume, unit).written()) {
                 let first = self.mends[id].sums.base + first as u16;
                 self.put_sums(Put::Nothing(count as u16), slot, first);
             }
         }
         self.count_wrong_copies(id);
-        self.note_lost(volume, unit, good, lost, self.mends[id].asked());
+        self.note_lost(volume, unit, good, lost | unread, self.mends[id].asked());
         self.note_sums_changed(volume, unit);
-        if self.mends[id].known == Known::Dirty && !self.commit.is_opening() {
+        if doubts & !unread != 0 && !self.commit.is_opening() {
             self.pass_page_by_absent(slot);
         }
         self.unpin_page(slot);
@@ -193,12 +195,10 @@ impl Engine {
     /// Copies that differ because writes were cut short are no errors.
     fn count_wrong_copies(&mut self, id: u32) {
         let mend = &self.mends[id];
-        if mend.known == Known::Dirty {
-            return;
-        }
         let (target, base, at) = (mend.volume(), mend.base(), mend.offset);
         let Some(volume) = target else { return };
-        let copies: [_; COPIES_MAX] = core::array::from_fn(|copy| mend.columns[copy].map(|c| (c, mend.wrong(copy))));
+        let copies: [_; COPIES_MAX] =
+            core::array::from_fn(|copy| mend.columns[copy].map(|c| (c, mend.wrong(copy) & !mend.doubts)));
         let (name, by_scrub) = (self.volume_name(target), matches!(mend.cause, super::Cause::Scrub(_)));
         for (column, wrong) in copies.into_iter().flatten() {
             self.count_wrong(column.device, wrong.count_ones().into());

@@ -89,7 +89,7 @@ impl Engine {
 
     /// The next unit that is copied once more.
     pub(super) fn next_again(&mut self) -> Option<(ChunkId, u32, super::Home)> {
-        let sure = self.moving.again.iter().copied().find(|&(volume, unit)| !self.resync.doubts(volume, unit));
+        let sure = self.moving.again.iter().copied().find(|&(volume, unit)| !self.resync.is_left(volume, unit));
         let (volume, unit) = sure.or_else(|| self.moving.again.first().copied())?;
         self.moving.again.remove(&(volume, unit));
         let entry = self.entry(volume, unit);

@@ -204,7 +204,7 @@ impl Engine {
         };
         while !is_full(&self.moving) && spent < TURN {
             let Some((chunk, unit, home)) = self.next_unit(&mut spent).or_else(|| self.next_again()) else { break };
-            if home.get().is_some_and(|(volume, at)| self.resync.doubts(volume, at)) {
+            if home.get().is_some_and(|(volume, at)| self.resync.is_left(volume, at)) {
                 // It is mended first.
                 self.hold_unit(unit, home);
                 return Turn::Nothing;

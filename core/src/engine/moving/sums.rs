@@ -70,6 +70,8 @@ impl Engine {
         let (volume, at) = (m.volume, m.at);
         // What somebody writes at this moment is read again under the lock.
         if m.is_locked || !m.is_stale {
+            // What came may be newer than its sums.
+            self.moving.moves[id].is_unsure |= !wrong.is_empty() && self.resync.doubts(volume, at);
             for (within, bad) in wrong {
                 self.want_unit(volume, at);
                 for (first, count) in runs(bad) {

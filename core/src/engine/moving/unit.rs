@@ -399,7 +399,7 @@ impl Engine {
         let (volume, at, from, to, is_stale) = (m.volume, m.at, m.from, m.to, m.is_stale);
         self.moving.loose.remove(&(volume, at));
         let entry = self.entry(volume, at);
-        if self.resync.doubts(volume, at) {
+        if self.resync.is_left(volume, at) {
             // It is mended first.
             self.copy_again(volume, at * UNIT, (at + 1) * UNIT);
             return self.drop_move(id);

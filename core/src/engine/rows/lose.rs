@@ -37,7 +37,7 @@ impl Engine {
     pub(super) fn give_up_lanes(&mut self, id: u32, member: usize) -> bool {
         let work = &self.rows.works[id];
         let (chunk, row) = work.row;
-        if !self.is_last_try(chunk) || self.rows.torn.contains_key(&work.row) || self.doubts_row((chunk, row)) {
+        if !self.is_last_try(chunk) || self.rows.torn.contains_key(&work.row) || self.is_row_left((chunk, row)) {
             return false;
         }
         let work = &self.rows.works[id];

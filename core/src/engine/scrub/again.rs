@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{Engine, Stage};
-use crate::engine::mend::judge::{Groups, Known, majority};
+use crate::engine::mend::judge::{Groups, majority};
 use crate::engine::mend::{COPIES_MAX, Cause, Mend, Target, runs};
 use crate::meta::pages::{Page, address};
 use crate::request::{Event, ScrubCopy, Witness};
@@ -82,9 +82,7 @@ impl Engine {
     /// All copies of a unit were read and compared: what differs now differs for good.
     pub(in crate::engine) fn scrub_judged(&mut self, mend: u32) {
         let mend = &self.mends[mend];
-        // Where a write may have been under way at a crash, copies may differ and are no worse for it.
-        let may_differ = mend.known == Known::Dirty;
-        if self.pages_moved(mend) || self.scrub.ended || may_differ {
+        if self.pages_moved(mend) || self.scrub.ended {
             return;
         }
         let pages = damaged_pages(mend);
@@ -126,7 +124,7 @@ impl Engine {
                 return self.look_again(id);
             }
             if !self.scrub.ended {
-                self.pool.scrub.undecided += (0..BLOCKS_PER_UNIT).filter(|&block| mend.doubts(block)).count() as u64;
+                self.pool.scrub.undecided += (0..BLOCKS_PER_UNIT).filter(|&block| mend.is_unlike(block)).count() as u64;
             }
         }
         let unit = again.unit;
@@ -151,7 +149,7 @@ impl Engine {
 fn damaged_pages(mend: &Mend) -> Vec<Page> {
     let Target::Pages(chunk, unit) = mend.target else { return Vec::new() };
     let first = u64::from(unit) * BLOCKS_PER_UNIT;
-    (0..BLOCKS_PER_UNIT).filter(|&block| mend.doubts(block)).map(|block| address(chunk, first + block)).collect()
+    (0..BLOCKS_PER_UNIT).filter(|&block| mend.is_unlike(block)).map(|block| address(chunk, first + block)).collect()
 }
 
 impl Complaint {
@@ -179,10 +177,11 @@ impl Complaint {
         }
     }
 
-    /// Blocks that are not alike; neighbours that differ in the same way are told as one.
+    /// Blocks that are not alike; neighbours that differ in the same way are told as one. Where a write may have been under way at a
+    /// crash, copies may differ and are no worse for it.
     fn of_differences(&mut self, mend: &Mend, name: &str) {
         let mut told: Vec<(u64, u64, Judged)> = Vec::new();
-        for block in 0..BLOCKS_PER_UNIT {
+        for block in (0..BLOCKS_PER_UNIT).filter(|block| mend.doubts >> block & 1 == 0) {
             let (groups, right) = (mend.groups(block), mend.right(block));
             let first = groups.iter().flatten().next();
             let all_alike = groups.iter().flatten().all(|g| Some(g) == first);
