@@ -222,7 +222,12 @@ impl Chunk {
 
     /// Of rows: what is left without the columns that are lost is enough to make the others.
     pub fn rows_survive(&self, is_lost: impl Fn(&Column) -> bool) -> bool {
-        self.columns.iter().filter(|column| is_lost(column)).count() <= self.profile.facts().parity
+        self.rows_survive_without(self.columns.iter().filter(|column| is_lost(column)).count())
+    }
+
+    /// The same without so many of them.
+    pub fn rows_survive_without(&self, columns: usize) -> bool {
+        columns <= self.profile.facts().parity
     }
 
     /// Parity of a row counts: every block of it stands for what is on its devices, written by a volume or not. Of other

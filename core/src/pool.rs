@@ -371,7 +371,8 @@ impl Pool {
                 }
             }
             Record::Kept { device, volume, region, units } => {
-                if self.volume(volume).is_some() && self.device(device).is_some() {
+                let is_there = self.volume(volume).is_some() || volume == ROWS;
+                if is_there && self.device(device).is_some() {
                     self.stale.entry(device).or_default().add_but((volume, region), units);
                 }
             }

@@ -76,7 +76,7 @@ pub struct StaleReport {
     pub is_to_come: bool,
     /// Regions of 4 MiB that it is behind in.
     pub regions: u64,
-    /// Units of 64 KiB of them that cannot be had: some block of them can be read nowhere else. Of rows nobody counts them.
+    /// Units of 64 KiB of them that cannot be had, or strips of rows: some block of them can be read nowhere else.
     pub sourceless: u64,
     /// Units of 64 KiB that were mended for members that were behind, all of them, since the pool was opened.
     pub units_done: u64,

@@ -23,7 +23,7 @@ use crate::chunk::{Chunk, Column};
 use crate::device::{Device, DeviceState, FAULTS_MAX};
 use crate::meta::record::Record;
 use crate::profile::slice;
-use crate::regions::{self, Missed, REGION, ROWS, Region, Regions, UNITS, Units, touched, units_in};
+use crate::regions::{self, Missed, REGION, ROWS, Region, Regions, UNITS, Units, row_unit, touched, units_in};
 use crate::report::StaleReport;
 use crate::request::{Event, IoError, Output};
 use crate::units::{DeviceId, Instant, UNIT, VolumeId};
@@ -50,7 +50,7 @@ pub(super) struct Stale {
     unsaid: BTreeMap<(DeviceId, Region), u64>,
     /// Regions where something failed: not before somebody is asked again.
     failed: BTreeSet<Region>,
-    /// Units of volumes that cannot be had elsewhere: they wait until they are written, or until somebody is asked again. Around
+    /// Units, and rows, that cannot be had elsewhere: they wait until they are written, or until somebody is asked again. Around
     /// them everything is caught up.
     sourceless: Units,
     /// A member lacks some of the pool's own records: the next checkpoint writes all of them.
@@ -158,7 +158,7 @@ impl Engine {
     fn needed_units(&self, device: DeviceId, region: Region) -> u64 {
         let missed = self.pool.missed_units(device, region);
         if region.0 == ROWS {
-            return if self.rows_spare(device, region.1) { 0 } else { !missed };
+            return self.rows_that_need(device, region.1) & !missed;
         }
         let good = |c: &Column, bit: u64| {
             c.device != device
@@ -213,8 +213,7 @@ impl Engine {
         touched(volume, start, end).for_each(|region| {
             let Some(units) = caught_up.get_mut(&(device, region)) else { return };
             *units &= !units_in(region, start, end);
-            // What is missed of rows is noted by region, whole or not at all.
-            if *units == 0 || volume == ROWS {
+            if *units == 0 {
                 caught_up.remove(&(device, region));
             }
         });
@@ -308,7 +307,7 @@ impl Engine {
             (region * UNITS..(region + 1) * UNITS)
                 .any(|unit| self.columns_of(volume, unit).iter().any(|c| c.device == device))
         };
-        let (mut spared, mut needed) = (Vec::new(), Vec::new());
+        let (mut spared, mut needed, mut rows) = (Vec::new(), Vec::new(), Units::default());
         for region in all.iter().filter(is_on) {
             let missed = self.pool.missed_units(device, region);
             let kept = self.needed_units(device, region);
@@ -317,6 +316,9 @@ impl Engine {
             }
             if kept != 0 || !can_be_noted {
                 needed.push(region);
+            }
+            if region.0 == ROWS {
+                rows.insert_bits(region, if can_be_noted { kept } else { u64::MAX });
             }
         }
         self.note_stale(device, &spared);
@@ -337,7 +339,6 @@ impl Engine {
             self.doubt_without_pages(&needed, since);
             self.soil_pages(&needed);
         }
-        let rows: Vec<Region> = needed.iter().copied().filter(|&(volume, _)| volume == ROWS).collect();
         self.tear_rows(&rows);
         self.owe_error(&needed);
         can_be_noted && needed.is_empty()
@@ -407,6 +408,8 @@ impl Engine {
         }
         for unit in start / UNIT..end.div_ceil(UNIT) {
             self.ask_for_undecided_of(volume, unit);
+            let row = self.row_at(volume, unit).map(|(chunk, row)| row_unit(chunk, row));
+            let (volume, unit) = row.map_or((volume, unit), |row| (ROWS, row));
             if self.stale.sourceless.contains(volume, unit) {
                 self.stale.sourceless.remove(volume, unit);
                 self.stale.leave(volume, unit);
@@ -592,13 +595,13 @@ impl Engine {
         stale.caught_up.extend(done);
     }
 
-    /// A unit could not be made good on some member. Where it could not be had, those around it still can; else its region waits, and
-    /// so do rows, of which what is missed is noted by region.
+    /// A unit, or a row, could not be made good on some member. Where it could not be had, those around it still can; else its region
+    /// waits.
     pub(super) fn stale_unit_failed(&mut self, volume: VolumeId, unit: u64, by: Option<DeviceId>) {
         let region = regions::of_unit(volume, unit);
         let Engine { pool, stale: Stale { sourceless, .. }, .. } = self;
         let has_room = sourceless.touches(region) || sourceless.regions() < SOURCELESS_MAX;
-        if by.is_none() && volume != ROWS && has_room {
+        if by.is_none() && has_room {
             if !pool.stale.is_empty() {
                 sourceless.insert(volume, unit);
             }
@@ -658,7 +661,6 @@ impl Engine {
     pub(super) fn clear_caught_up(&mut self) {
         for ((device, region), units) in core::mem::take(&mut self.stale.caught_up) {
             let Some(missed) = self.pool.stale.get_mut(&device) else { continue };
-            debug_assert!(region.0 != ROWS || units == u64::MAX, "rows are noted by region");
             let units = missed.remove(region, units);
             if missed.is_empty() {
                 self.pool.stale.remove(&device);

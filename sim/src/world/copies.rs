@@ -95,10 +95,10 @@ impl World {
         for chunk in pool.chunks().filter(|c| c.rows() > 0) {
             let (n, data) = (chunk.columns.len(), data_stripes(chunk.profile, chunk.columns.len()));
             for row in (0..chunk.rows()).filter(|&row| chunk.is_live(row)) {
-                let region = regions::of_row(chunk.id, row);
+                let unit = regions::row_unit(chunk.id, row);
                 let is_good = |member: usize| {
                     let device = chunk.columns[column_of(chunk.profile, n, row.into(), member)].device;
-                    pool.is_online(device) && !pool.is_stale(device, region)
+                    pool.is_online(device) && !pool.is_unit_stale(device, regions::ROWS, unit)
                 };
                 if !(0..data).all(is_good) {
                     continue;

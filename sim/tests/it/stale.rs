@@ -1,6 +1,7 @@
 //! Members that miss writes, go and come back: what they missed is noted and caught up, and nothing stale is ever read.
 
 use braid_core::control::{Command, Done};
+use braid_core::regions::{ROWS, row_unit};
 use braid_core::request::{Content, Event, Op, RequestError};
 use braid_core::units::{BLOCK, DeviceId, MIB, UNIT, VolumeId};
 use braid_core::{ChunkType, DeviceState, Profile};
@@ -262,6 +263,49 @@ fn what_cannot_be_read_keeps_nothing_around_it_from_being_caught_up() {
         // It has all of it now.
         world.control(Command::OfflineDevice { device: DeviceId(1) }).unwrap();
         world.run(v, Op::Read, 0, 2 * MIB).unwrap();
+    }
+}
+
+/// The same of a row.
+#[test]
+fn a_row_that_cannot_be_made_keeps_nothing_around_it_from_being_caught_up() {
+    let bad = 7 * UNIT + 3 * BLOCK;
+    for crashes in [false, true] {
+        let (mut world, v) = mirror(Profile::Raid5, 3);
+        back_beside_a_bad_block(&mut world, v, bad, until_it_is_written);
+        if crashes {
+            world.crash(Crash::Power);
+            world.open().unwrap();
+            world.run_until_quiet();
+        }
+        // Two units are in a row, and so the fourth has the block.
+        let pool = world.engine().pool();
+        let chunk = pool.chunks().find(|c| c.rows() > 0).expect("it was written").id;
+        let missed: Vec<u32> = (0..16).filter(|row| pool.is_unit_stale(TWO, ROWS, row_unit(chunk, *row))).collect();
+        assert_eq!(missed, [3]);
+        world.run(v, WRITE, bad - 3 * BLOCK, UNIT).unwrap();
+        fine(&mut world);
+        assert_eq!((state(&world, TWO), regions(&world, TWO)), (DeviceState::Online, 0));
+        world.control(Command::OfflineDevice { device: DeviceId(1) }).unwrap();
+        world.run(v, Op::Read, 0, 2 * MIB).unwrap();
+    }
+}
+
+/// In the same region other members may miss other rows: each row is whole without one of them.
+#[test]
+fn members_may_miss_rows_beside_one_that_cannot_be_made() {
+    let (mut world, v) = mirror(Profile::Raid5, 3);
+    back_beside_a_bad_block(&mut world, v, 7 * UNIT + 3 * BLOCK, until_it_is_written);
+    let is_elsewhere = |&unit: &u64| world.places(v, unit * UNIT)[0].0 != TWO;
+    let other = (20..30).find(is_elsewhere).expect("rows rotate") * UNIT;
+    let (device, place) = world.places(v, other)[0];
+    let trouble = Trouble::writes_fail(place..place + UNIT, 1);
+    world.faults.0.push(Fault { device: device.0, trouble });
+    world.run(v, WRITE, other, UNIT).unwrap();
+    world.run(v, WRITE, 7 * UNIT, UNIT).unwrap();
+    fine(&mut world);
+    for device in 1..4 {
+        assert_eq!((state(&world, DeviceId(device)), regions(&world, DeviceId(device))), (DeviceState::Online, 0));
     }
 }
 

@@ -20,15 +20,16 @@ fn part_of((chunk, row): RowId) -> (u64, u64) {
 impl Engine {
     /// A member missed something of a row, and has not got it since.
     pub(in crate::engine) fn is_row_stale(&self, device: DeviceId, row: RowId) -> bool {
-        self.pool.is_stale(device, of_row(row.0, row.1))
-            && !self.is_caught_up(device, ROWS, row_unit(row.0, row.1))
+        let unit = row_unit(row.0, row.1);
+        self.pool.is_unit_stale(device, ROWS, unit)
+            && !self.is_caught_up(device, ROWS, unit)
             && !self.slips(Slip::StaleTrusted)
     }
 
     /// A member missed what was written to a row. True: that is noted, and no write is answered before the note is durable.
     /// False: too many others are not what they should be.
     pub(in crate::engine) fn miss_row(&mut self, device: DeviceId, row: RowId, error: IoError) -> bool {
-        match self.pool.is_stale(device, of_row(row.0, row.1)) {
+        match self.pool.is_unit_stale(device, ROWS, row_unit(row.0, row.1)) {
             true => {
                 self.set_back(device, ROWS, part_of(row));
                 true
@@ -62,14 +63,17 @@ impl Engine {
         self.pool.chunk(chunk).map_or(&[], |c| &c.columns)
     }
 
-    /// The rows of a region are whole without this member, as far as they hold anything.
-    pub(in crate::engine) fn rows_spare(&self, device: DeviceId, region: u64) -> bool {
+    /// Rows of a region that are not whole without this member: one bit each.
+    pub(in crate::engine) fn rows_that_need(&self, device: DeviceId, region: u64) -> u64 {
         let (id, _) = row_of_unit(region * UNITS);
-        let Some(chunk) = self.pool.chunk(id) else { return true };
-        chunk.rows_survive(|c| {
-            let is_missed = || self.may_be_found_missed(c.device, (ROWS, region)) != 0;
-            c.device == device || !self.pool.is_online(c.device) || is_missed()
-        })
+        let Some(chunk) = self.pool.chunk(id) else { return 0 };
+        let lacks = |c: &Column| match c.device == device || !self.pool.is_online(c.device) {
+            true => u64::MAX,
+            false => self.may_be_found_missed(c.device, (ROWS, region)),
+        };
+        let lacking: Vec<u64> = chunk.columns.iter().map(lacks).collect();
+        let lost = |row: &u64| lacking.iter().filter(|rows| *rows >> row & 1 == 1).count();
+        (0..UNITS).filter(|row| !chunk.rows_survive_without(lost(row))).fold(0, |rows, row| rows | 1 << row)
     }
 
     /// A row is caught up: strips that members missed something of are made from the others. False when there is nothing to do.

@@ -10,7 +10,7 @@ use crate::profile::parity::plan_read;
 use crate::queue::{CopySet, Io, Owner};
 use crate::read_policy::ReadPolicy;
 use crate::read_policy::avoid_slow::without_slowest;
-use crate::regions::{ROWS, of_row, row_unit};
+use crate::regions::{ROWS, row_unit};
 use crate::request::{DeviceOp, IoError};
 use crate::units::{BLOCK, BufRange, ChunkId, DeviceId, STRIP};
 
@@ -83,7 +83,8 @@ impl Engine {
         let Engine { pool, selector, views, now, .. } = self;
         let Some(chunk) = pool.chunk(set.chunk).filter(|c| c.rows() > 0) else { return false };
         let (own, row) = (usize::from(set.first), (set.chunk, (set.offset / STRIP) as u32));
-        let counts = |device: &DeviceId| pool.is_online(*device) && !pool.is_stale(*device, of_row(row.0, row.1));
+        let unit = row_unit(row.0, row.1);
+        let counts = |device: &DeviceId| pool.is_online(*device) && !pool.is_unit_stale(*device, ROWS, unit);
         let others = chunk.columns.iter().enumerate().filter(|(at, _)| *at != own).map(|(_, column)| column.device);
         let needed = data_stripes(chunk.profile, chunk.columns.len());
         let own = chunk.columns[own].device;
@@ -277,7 +278,7 @@ impl Engine {
         // Who came meanwhile has nothing of this, and who went and came has not what it had.
         for m in work.members.iter().filter(|_| work.error.is_none()) {
             let device = m.column.device;
-            let is_behind = self.pool.is_stale(device, of_row(work.row.0, work.row.1));
+            let is_behind = self.pool.is_unit_stale(device, ROWS, unit);
             if is_behind && (self.was_away(device, work.roster) || !m.is_good && m.new.is_none()) {
                 self.miss_row(device, work.row, IoError::Gone);
             }

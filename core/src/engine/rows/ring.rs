@@ -25,7 +25,7 @@ use crate::meta::journal::Lsn;
 use crate::meta::ring::{ENTRIES_MAX, Entry, Head};
 use crate::profile::slice;
 use crate::queue::{CopySet, Io, Owner};
-use crate::regions::{Region, of_row};
+use crate::regions::{ROWS, Units, row_unit};
 use crate::request::{DeviceOp, IoError, Output};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufRange, DeviceId, UNIT};
 
@@ -432,10 +432,10 @@ impl Engine {
 
     /// A member that is needed may have lost what it got of rows in these regions since the last flush. What of them is in the
     /// journal and was flushed nowhere is neither old nor new: the next opening puts it in place, if nothing more is written.
-    pub(in crate::engine) fn tear_rows(&mut self, regions: &[Region]) {
+    pub(in crate::engine) fn tear_rows(&mut self, lost: &Units) {
         let ring = &self.rows.ring;
         let unsettled = ring.held.iter().filter(|held| held.left > 0 || held.flush >= ring.flushed);
-        let is_lost = |&(chunk, row): &RowId| regions.contains(&of_row(chunk, row));
+        let is_lost = |&(chunk, row): &RowId| lost.contains(ROWS, row_unit(chunk, row));
         let torn: Vec<RowId> = unsettled.flat_map(|held| held.rows.iter().copied()).filter(is_lost).collect();
         for row in torn {
             // Nothing may be made of this row, nor read of it.

@@ -27,7 +27,7 @@ use crate::chunk::{Chunk, Column};
 use crate::device::{Device, DeviceState};
 use crate::pool::Pool;
 use crate::profile::slice;
-use crate::regions::{ROWS, Region, Regions, UNITS, of_unit, row_of_unit};
+use crate::regions::{ROWS, Region, Regions, UNITS, of_unit, row_of_unit, row_unit};
 use crate::request::IoError;
 use crate::units::{ChunkId, DeviceId, UNIT, Uuid, VolumeId};
 use crate::volume::{Entry, LEAF};
@@ -426,12 +426,14 @@ fn behind_everywhere(pool: &Pool) -> Option<String> {
 fn rows_behind(pool: &Pool, device: DeviceId, region: u64) -> Option<String> {
     let (id, first) = row_of_unit(region * UNITS);
     let chunk = pool.chunk(id)?;
-    let is_bad = |c: &Column| !pool.is_online(c.device) || pool.is_stale(c.device, (ROWS, region));
-    let holds_something = (first..first.saturating_add(UNITS as u32)).any(|row| chunk.is_live(row));
-    if chunk.rows_survive(is_bad) || !holds_something {
-        return None;
-    }
-    let is_good = |c: &&Column| !pool.is_online(c.device) && !pool.is_stale(c.device, (ROWS, region));
+    let is_lost = |row: &u32| {
+        let unit = row_unit(id, *row);
+        let is_bad = |c: &Column| !pool.is_online(c.device) || pool.is_unit_stale(c.device, ROWS, unit);
+        chunk.is_live(*row) && !chunk.rows_survive(is_bad)
+    };
+    let lost = (first..first.saturating_add(UNITS as u32)).find(is_lost)?;
+    let is_stale = |c: &Column| pool.is_unit_stale(c.device, ROWS, row_unit(id, lost));
+    let is_good = |c: &&Column| !pool.is_online(c.device) && !is_stale(c);
     let absent = chunk.columns.iter().filter(is_good).filter_map(|c| pool.device(c.device));
     let absent = absent.filter(|d| d.state != DeviceState::Failed);
     Some(missed(device, &format!("chunk {id} ({})", chunk.profile.name()), absent))
