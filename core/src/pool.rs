@@ -160,11 +160,6 @@ impl Pool {
         self.device(id).is_some_and(|d| d.state.is_used())
     }
 
-    /// Whether a member missed something in this region.
-    pub fn is_stale(&self, id: DeviceId, region: Region) -> bool {
-        !self.stale.is_empty() && self.stale.get(&id).is_some_and(|missed| missed.contains(region))
-    }
-
     /// Units of a region that a member missed, one bit each.
     pub(crate) fn missed_units(&self, id: DeviceId, region: Region) -> u64 {
         if self.stale.is_empty() { 0 } else { self.stale.get(&id).map_or(0, |missed| missed.units(region)) }

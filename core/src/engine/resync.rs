@@ -268,8 +268,11 @@ impl Engine {
         }
     }
 
-    /// How far from here nothing is in doubt that waits, or all of it is of one unit; and whether it is.
+    /// How far from here nothing waits for being asked again, or all is of one unit that does; and whether it does.
     pub(super) fn undecided_until(&self, volume: VolumeId, at: u64, end: u64) -> (u64, bool) {
+        if !self.has_undecided() {
+            return (end, false);
+        }
         let units = (volume, at / UNIT)..(volume, end.div_ceil(UNIT));
         let waits = |((volume, unit), blocks): (&(VolumeId, u64), &u16)| {
             let is_seen = blocks & mask_in(*unit, at, end) != 0;

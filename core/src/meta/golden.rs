@@ -288,7 +288,7 @@ fn marks() {
         .expect("fits");
     found.into_iter().for_each(|record| pool.apply(record).expect("fits"));
     assert_eq!(pool.intent.iter().collect::<Vec<_>>(), [(volume, 70), (volume, 71)]);
-    assert!(pool.is_stale(device, (volume, 63)) && !pool.is_stale(DeviceId(1), (volume, 63)));
+    assert!(pool.is_unit_stale(device, volume, 63 * UNITS) && !pool.is_unit_stale(DeviceId(1), volume, 63 * UNITS));
     let missed = [0, 1, 2, 3].map(|unit| pool.is_unit_stale(device, volume, 64 * UNITS + unit));
     assert_eq!(missed, [false, true, false, true]);
     let said = pool.records();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use braid_core::regions::of_row;
+use braid_core::regions::{ROWS, row_unit};
 use braid_core::units::{BLOCK, ChunkId, DeviceId, UNIT, VolumeId};
 use braid_core::{ChunkType, Pool};
 
@@ -62,7 +62,8 @@ impl Lane {
     /// Its members that may have missed something of it.
     fn behind(&self, pool: &Pool) -> BTreeSet<DeviceId> {
         let columns = pool.chunk(self.chunk).expect("it has rows").columns.iter();
-        columns.map(|c| c.device).filter(|&device| pool.is_stale(device, of_row(self.chunk, self.row))).collect()
+        let unit = row_unit(self.chunk, self.row);
+        columns.map(|c| c.device).filter(|&device| pool.is_unit_stale(device, ROWS, unit)).collect()
     }
 }
 
