@@ -101,7 +101,7 @@ pub struct ResyncReport {
     /// Units of 64 KiB that were compared and made alike since the pool was opened.
     pub units_done: u64,
     /// Blocks of 4 KiB that were being written then and that no copy could be read of since.
-    pub undecided: u64,
+    pub unread: u64,
 }
 
 /// The memory that checksums are kept in.

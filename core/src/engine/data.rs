@@ -78,7 +78,7 @@ impl Engine {
                 hole = false;
                 break;
             };
-            let (until, is_undecided) = self.undecided_until(request.volume, at, end);
+            let (until, is_unread) = self.unread_until(request.volume, at, end);
             let extent = volume.map.first(at, self.read_until(request.volume, at, until) - at);
             let len = extent.len();
             let buf = range(request.buf, at - start, len);
@@ -95,7 +95,7 @@ impl Engine {
                     hole = false;
                     // Whatever is asked for may be over at once.
                     self.requests[id].pending += 1;
-                    match is_undecided {
+                    match is_unread {
                         true => self.read_by_mend(id, Owner::Read(id), buf),
                         false => self.read_extent(id, Owner::Read(id), chunk, offset, buf, at),
                     }

@@ -15,7 +15,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::data::mask_in;
-use super::mend::{Cause, Target};
+use super::mend::{Cause, Mend, Target};
 use super::rows::RowId;
 use super::{Engine, Slip};
 use crate::regions::{Region, UNITS, Units, bits_of, of_unit};
@@ -38,7 +38,7 @@ pub(super) struct Resync {
     /// Of them, those that are to be mended; the others were, and wait until somebody is asked again.
     left: Units,
     /// Blocks of a unit that no copy could be read of when it was mended: no others of it are in doubt.
-    undecided: BTreeMap<(VolumeId, u64), u16>,
+    unread: BTreeMap<(VolumeId, u64), u16>,
     active: BTreeSet<(VolumeId, u64)>,
     /// Reads that wait for a unit.
     readers: Vec<u32>,
@@ -70,7 +70,7 @@ impl Resync {
     /// The same by block.
     pub(super) fn doubts_of(&self, volume: VolumeId, unit: u64) -> u16 {
         match self.doubts(volume, unit) {
-            true => self.undecided.get(&(volume, unit)).copied().unwrap_or(u16::MAX),
+            true => self.unread.get(&(volume, unit)).copied().unwrap_or(u16::MAX),
             false => 0,
         }
     }
@@ -105,7 +105,7 @@ impl Engine {
     /// Something in this row is in doubt, or was when there was something left to be mended for the last time.
     pub(super) fn doubts_row(&mut self, row: RowId) -> bool {
         let is_there = |&(volume, unit): &(VolumeId, u64)| self.row_at(volume, unit) == Some(row);
-        self.resync.undecided.keys().any(is_there) || self.is_row_left(row)
+        self.resync.unread.keys().any(is_there) || self.is_row_left(row)
     }
 
     /// Something in this row was to be mended since nothing was for the last time.
@@ -124,7 +124,7 @@ impl Engine {
     /// Copies of a unit may differ.
     pub(super) fn doubt_unit(&mut self, volume: VolumeId, unit: u64) {
         self.resync.insert(of_unit(volume, unit), 1 << (unit % UNITS));
-        self.resync.undecided.remove(&(volume, unit));
+        self.resync.unread.remove(&(volume, unit));
         self.add_row_of(volume, unit);
     }
 
@@ -217,45 +217,45 @@ impl Engine {
 
     /// The copies of a unit are alike, or as good as they get.
     fn unit_settled(&mut self, volume: VolumeId, unit: u64) {
-        let Resync { doubts, left, undecided, tries, .. } = &mut self.resync;
+        let Resync { doubts, left, unread, tries, .. } = &mut self.resync;
         doubts.remove(volume, unit);
         left.remove(volume, unit);
-        undecided.remove(&(volume, unit));
+        unread.remove(&(volume, unit));
         tries.remove(&(volume, unit));
     }
 
-    /// A unit was mended: of what was in doubt then, these blocks still are, since no copy could be read.
-    pub(super) fn doubts_mended(&mut self, (volume, unit): (VolumeId, u64), doubts: u16, unread: u16) {
+    /// A unit was mended of which these blocks were in doubt: those still are that no copy could be read of.
+    pub(super) fn doubts_mended(&mut self, (volume, unit): (VolumeId, u64), Mend { doubts, unread, .. }: &Mend) {
         if self.resync.doubts_of(volume, unit) & !doubts != 0 {
             // It came to be in doubt meanwhile.
             return;
         }
         // A region that is not marked nobody would doubt after a stop, and marks have a limit.
-        let most = self.pool.dirty_regions() / 2;
-        let Resync { left, undecided, tries, .. } = &mut self.resync;
-        let has_room = undecided.len() < most || undecided.contains_key(&(volume, unit));
-        if doubts & unread == 0 || !has_room || !self.pool.intent.contains(of_unit(volume, unit)) {
+        let (blocks, most) = (doubts & unread, self.pool.dirty_regions() / 2);
+        let Resync { left, unread, tries, .. } = &mut self.resync;
+        let has_room = unread.len() < most || unread.contains_key(&(volume, unit));
+        if blocks == 0 || !has_room || !self.pool.intent.contains(of_unit(volume, unit)) {
             return self.unit_settled(volume, unit);
         }
-        undecided.insert((volume, unit), doubts & unread);
+        unread.insert((volume, unit), blocks);
         left.remove(volume, unit);
         tries.remove(&(volume, unit));
     }
 
     /// Some blocks are in doubt since they could not be read.
-    pub(super) fn has_undecided(&self) -> bool {
-        !self.resync.undecided.is_empty()
+    pub(super) fn has_unread(&self) -> bool {
+        !self.resync.unread.is_empty()
     }
 
     /// What could not be read may be had now.
-    pub(super) fn ask_for_undecided(&mut self) {
-        let units: Vec<_> = self.resync.undecided.keys().copied().collect();
-        units.into_iter().for_each(|(volume, unit)| self.ask_for_undecided_of(volume, unit));
+    pub(super) fn ask_for_unread(&mut self) {
+        let units: Vec<_> = self.resync.unread.keys().copied().collect();
+        units.into_iter().for_each(|(volume, unit)| self.ask_for_unread_of(volume, unit));
     }
 
     /// The same of one unit.
-    pub(super) fn ask_for_undecided_of(&mut self, volume: VolumeId, unit: u64) {
-        if self.resync.undecided.contains_key(&(volume, unit)) {
+    pub(super) fn ask_for_unread_of(&mut self, volume: VolumeId, unit: u64) {
+        if self.resync.unread.contains_key(&(volume, unit)) {
             self.resync.left.insert(volume, unit);
             self.add_row_of(volume, unit);
         }
@@ -269,8 +269,8 @@ impl Engine {
     }
 
     /// How far from here nothing waits for being asked again, or all is of one unit that does; and whether it does.
-    pub(super) fn undecided_until(&self, volume: VolumeId, at: u64, end: u64) -> (u64, bool) {
-        if !self.has_undecided() {
+    pub(super) fn unread_until(&self, volume: VolumeId, at: u64, end: u64) -> (u64, bool) {
+        if !self.has_unread() {
             return (end, false);
         }
         let units = (volume, at / UNIT)..(volume, end.div_ceil(UNIT));
@@ -278,7 +278,7 @@ impl Engine {
             let is_seen = blocks & mask_in(*unit, at, end) != 0;
             (is_seen && !self.resync.is_left(*volume, *unit)).then_some(*unit)
         };
-        match self.resync.undecided.range(units).find_map(waits) {
+        match self.resync.unread.range(units).find_map(waits) {
             None => (end, false),
             Some(unit) if unit == at / UNIT => (end.min((unit + 1) * UNIT), true),
             Some(unit) => (unit * UNIT, false),
@@ -332,16 +332,16 @@ impl Engine {
             dirty_regions: self.dirty_regions() as u64,
             regions_left: self.resync.left.regions() as u64,
             units_done: self.resync.mended,
-            undecided: self.resync.undecided.values().map(|blocks| u64::from(blocks.count_ones())).sum(),
+            unread: self.resync.unread.values().map(|blocks| u64::from(blocks.count_ones())).sum(),
         }
     }
 
     /// A volume goes, and what was in doubt of it.
     pub(super) fn forget_doubts(&mut self, volume: VolumeId) {
-        let Resync { doubts, left, undecided, tries, .. } = &mut self.resync;
+        let Resync { doubts, left, unread, tries, .. } = &mut self.resync;
         doubts.remove_volume(volume);
         left.remove_volume(volume);
-        undecided.retain(|(of, _), _| *of != volume);
+        unread.retain(|(of, _), _| *of != volume);
         tries.retain(|(of, _), _| *of != volume);
         self.resync.is_woken = true;
     }

@@ -396,18 +396,18 @@ impl Engine {
 
     /// What could not be had is read again.
     pub(super) fn ask_for_sources(&mut self) {
-        self.ask_for_undecided();
+        self.ask_for_unread();
         let sourceless = core::mem::take(&mut self.stale.sourceless);
         sourceless.iter().for_each(|(volume, unit)| self.stale.leave(volume, unit));
     }
 
     /// Content of this part is written, or there is none any more: what nothing could be read of there may be had now.
     pub(super) fn ask_for_source_of(&mut self, volume: VolumeId, start: u64, end: u64) {
-        if self.stale.sourceless.is_empty() && !self.has_undecided() {
+        if self.stale.sourceless.is_empty() && !self.has_unread() {
             return;
         }
         for unit in start / UNIT..end.div_ceil(UNIT) {
-            self.ask_for_undecided_of(volume, unit);
+            self.ask_for_unread_of(volume, unit);
             let row = self.row_at(volume, unit).map(|(chunk, row)| row_unit(chunk, row));
             let (volume, unit) = row.map_or((volume, unit), |row| (ROWS, row));
             if self.stale.sourceless.contains(volume, unit) {

@@ -63,7 +63,7 @@ impl Engine {
             }
             self.note_what_becomes_of(device);
             self.ask_again_for_lost();
-            self.ask_for_undecided();
+            self.ask_for_unread();
             self.post_views();
         }
     }

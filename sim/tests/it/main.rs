@@ -31,8 +31,8 @@ mod scrub_place;
 mod spares;
 mod ssd_metadata;
 mod stale;
-mod undecided;
 mod under_way;
+mod unread;
 
 use braid_sim::table::Lab;
 use braid_sim::{swarm, tables};

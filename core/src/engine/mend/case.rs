@@ -103,7 +103,7 @@ pub(in crate::engine) struct Mend {
     pub(super) rewritten: [u16; COPIES_MAX],
     pub(super) failed: [u16; COPIES_MAX],
     /// Blocks that no copy could be read of.
-    pub(super) unread: u16,
+    pub(in crate::engine) unread: u16,
     pub(super) error: Option<IoError>,
     /// It went to its end: copies are alike, or as good as they get.
     pub(super) is_settled: bool,

@@ -65,8 +65,8 @@ impl Engine {
         for (copy, column) in mend.columns.iter().enumerate() {
             let Some(column) = column else { continue };
             // What could not be written is behind now, unless it is no worse than it was.
-            let is_worse =
-                mend.failed[copy] != 0 && (mend.failed[copy] & mend.doubts != 0 || mend.stale >> copy & 1 == 1);
+            let is_stale = mend.stale >> copy & 1 == 1;
+            let is_worse = mend.failed[copy] & mend.doubts != 0 || is_stale && mend.failed[copy] != 0;
             let was_away = self.was_away(column.device, mend.roster);
             let is_absent = was_away && (was_dirty || mend.rewritten.iter().any(|&m| m != 0));
             if is_worse {
@@ -81,7 +81,7 @@ impl Engine {
             }
         }
         if !may_differ || !self.resync_again(volume, unit) {
-            self.doubts_mended((volume, unit), mend.doubts, mend.unread);
+            self.doubts_mended((volume, unit), mend);
         }
         match failed {
             None if mend.unread == 0 => self.stale_unit_done(volume, unit),
@@ -97,7 +97,7 @@ impl Engine {
 
     /// The same for a unit in a row.
     fn strip_mended(&mut self, mend: &Mend, volume: VolumeId, unit: u64, row: RowId) {
-        self.doubts_mended((volume, unit), mend.doubts, mend.unread);
+        self.doubts_mended((volume, unit), mend);
         // A scrub comes to the row by itself.
         let is_made_otherwise = mend.unlike[0][MADE] & !mend.rewritten[0] != 0;
         if is_made_otherwise && !matches!(mend.cause, Cause::Scrub(_)) {

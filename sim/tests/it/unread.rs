@@ -1,6 +1,7 @@
 //! What a crash left in doubt and nobody could read at once: it stays in doubt, since an error may pass.
 
-use braid_core::control::VolumeClass;
+use braid_core::control::{Command, VolumeClass};
+use braid_core::job::Choice;
 use braid_core::regions::REGION;
 use braid_core::report::ResyncReport;
 use braid_core::request::{Content, Op, RequestError};
@@ -67,7 +68,7 @@ fn nothing_around_it_is_in_doubt_any_more() {
     let at = 5 * BLOCK;
     let (mut world, v) = written_and_unreadable(Profile::Raid1, 2, at);
     world.run_until_quiet();
-    let waits = ResyncReport { dirty_regions: 1, regions_left: 0, undecided: 1, ..resync(&world) };
+    let waits = ResyncReport { dirty_regions: 1, regions_left: 0, unread: 1, ..resync(&world) };
     assert_eq!(resync(&world), waits);
     assert_eq!(world.engine().report().lost, [(v, at, BLOCK)]);
     world.run(v, Op::Read, 0, at).unwrap();
@@ -79,7 +80,7 @@ fn nothing_around_it_is_in_doubt_any_more() {
     world.run(v, WRITE, 3 * BLOCK, BLOCK).unwrap();
     world.faults.0.clear();
     all_is_well(&mut world);
-    assert_eq!((resync(&world).undecided, resync(&world).dirty_regions), (0, 0));
+    assert_eq!((resync(&world).unread, resync(&world).dirty_regions), (0, 0));
     assert_eq!(world.engine().report().lost, []);
 }
 
@@ -99,14 +100,33 @@ fn it_is_tried_again_when_somebody_may_know_better() {
         world.run_until_quiet();
         // Two strips of data in a row.
         let in_row = u64::from(matches!(profile, Profile::Raid5 | Profile::Raid6));
-        assert_eq!(resync(&world).undecided, 1 + in_row, "{profile:?}");
+        assert_eq!(resync(&world).unread, 1 + in_row, "{profile:?}");
         world.faults.0.clear();
         again(&mut world, v, at);
         world.run_until_quiet();
         let left = if matches!(what, "write" | "discard") { in_row } else { 0 };
-        assert_eq!((resync(&world).undecided, resync(&world).dirty_regions), (left, left), "{profile:?}, {what}");
+        assert_eq!((resync(&world).unread, resync(&world).dirty_regions), (left, left), "{profile:?}, {what}");
         all_is_well(&mut world);
-        assert_eq!((resync(&world).undecided, resync(&world).dirty_regions), (0, 0), "{profile:?}, {what} and read");
+        assert_eq!((resync(&world).unread, resync(&world).dirty_regions), (0, 0), "{profile:?}, {what} and read");
+    }
+}
+
+/// What moves it reads it, too. Where it cannot be read it stays, and what can be read by then is not held to an old checksum.
+#[test]
+fn it_moves_once_it_can_be_read() {
+    for (profile, devices) in LAYOUTS {
+        let at = 5 * BLOCK;
+        let (mut world, v) = written_and_unreadable(profile, devices, at);
+        world.run_until_quiet();
+        let all = Some(Choice::default());
+        world.control(Command::Balance { data: all.clone(), metadata: None }).unwrap();
+        world.run_until_quiet();
+        assert_eq!(world.run(v, Op::Read, at, BLOCK), Err(RequestError::Io), "{profile:?}");
+        world.faults.0.clear();
+        world.control(Command::Balance { data: all, metadata: None }).unwrap();
+        world.run_until_quiet();
+        all_is_well(&mut world);
+        assert_eq!(resync(&world).unread, 0, "{profile:?}");
     }
 }
 
@@ -130,7 +150,7 @@ fn no_more_waits_than_half_of_the_marks() {
     world.crash(Crash::Process);
     world.open().unwrap();
     world.run_until_quiet();
-    assert_eq!((resync(&world).undecided, resync(&world).dirty_regions), (32, 32));
+    assert_eq!((resync(&world).unread, resync(&world).dirty_regions), (32, 32));
     for i in bad..200 {
         world.submit(i as u32 % 8, v, WRITE, at(i), BLOCK, Content::Unsaid);
     }
