@@ -114,7 +114,8 @@ impl Checker {
             ),
             Checker::Content => (
                 "content",
-                "each sector read is one that may stand there by the order of requests, flushes and crashes",
+                "each sector read is one that may stand there by the order of requests, flushes and crashes; when troubles have \
+                 passed, a block that all its places have as it must be is read without an error",
                 "order between sectors after a power cut; bytes within a sector; content that nobody reads; sectors that a \
                  misdirected write spoilt, until they are written again",
             ),

@@ -67,6 +67,11 @@ impl Cell {
         self.may_be_anything || self.last().values.contains(&value) || self.pending().any(|v| v == value)
     }
 
+    fn must_be(&self, value: u64) -> bool {
+        let is_sure = !self.may_be_anything && self.lost.is_empty() && self.pending().next().is_none();
+        is_sure && self.last().values == [value]
+    }
+
     /// Nobody has written since that moment, several values could be there, and this one is.
     fn is_decided_by(&self, value: u64, since: u64) -> bool {
         let last = self.last();
@@ -284,6 +289,12 @@ impl Oracle {
     /// Whether a read that begins now may see this value in a sector; of a volume that is not there, none.
     pub fn may_be(&self, volume: u32, sector: u64, value: u64) -> bool {
         self.volumes.get(&volume).is_some_and(|v| v.may_be(sector, value))
+    }
+
+    /// Whether a read that begins now may see this value and no other.
+    pub fn must_be(&self, volume: u32, sector: u64, value: u64) -> bool {
+        let cell = self.volumes.get(&volume).and_then(|v| v.cells.get(&sector));
+        cell.is_some_and(|cell| cell.must_be(value))
     }
 
     /// What a flush submitted now covers.

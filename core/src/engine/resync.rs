@@ -231,7 +231,8 @@ impl Engine {
             return;
         }
         // A region that is not marked nobody would doubt after a stop, and marks have a limit.
-        let (blocks, most) = (doubts & unread, self.pool.dirty_regions() / 2);
+        let most = self.pool.dirty_regions() / 2;
+        let blocks = if self.slips(Slip::UnreadSettled) { 0 } else { doubts & unread };
         let Resync { left, unread, tries, .. } = &mut self.resync;
         let has_room = unread.len() < most || unread.contains_key(&(volume, unit));
         if blocks == 0 || !has_room || !self.pool.intent.contains(of_unit(volume, unit)) {

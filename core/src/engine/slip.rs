@@ -45,6 +45,8 @@ pub enum Slip {
     CleanedWhileWritten,
     /// Copies that may differ are read like others, and never made alike.
     DoubtsNotMended,
+    /// What is in doubt and could not be read is held to its checksums.
+    UnreadSettled,
     /// What a member missed is called caught up when it is back.
     CaughtUpAtOnce,
     /// A stale copy is read like others.

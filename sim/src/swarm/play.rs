@@ -336,7 +336,7 @@ impl<'a> Player<'a> {
             self.look()?;
             self.world.check_quiet(counts);
         }
-        Ok(())
+        self.world.check_served().unwrap_or(Ok(()))
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use braid_core::ChunkType;
-use braid_core::request::{Content as Tag, Op};
-use braid_core::units::{BLOCK, UNIT, VolumeId};
+use braid_core::report::DeviceReport;
+use braid_core::request::{Content as Tag, Op, RequestError};
+use braid_core::units::{BLOCK, DeviceId, UNIT, VolumeId};
+use braid_core::{ChunkType, DeviceState};
 
 use super::World;
-use crate::checker::hold;
-use crate::disk::SECTOR;
+use crate::checker::{Checker, hold};
+use crate::disk::{SECTOR, SECTORS};
 
 impl World {
     /// Nothing is left over; with `counts`, space adds up as well.
@@ -95,6 +96,45 @@ impl World {
                 return;
             }
         }
+    }
+
+    /// When no trouble is left and every member is in full use, a block of which all its places have the only content that it may have
+    /// is read without an error: troubles that were too many for the profile are no excuse for what came through them. `None` where that
+    /// cannot be said.
+    pub fn check_served(&mut self) -> Option<Result<(), String>> {
+        let engine = self.engine();
+        let report = engine.report();
+        let is_whole = |d: &DeviceReport| d.state == DeviceState::Online && !d.stale.is_behind;
+        let is_well = report.devices.iter().all(is_whole) && !report.suspended;
+        if !is_well || !self.faults.0.is_empty() {
+            return None;
+        }
+        let volumes: Vec<VolumeId> = engine.pool().volumes().filter(|v| !v.is_internal()).map(|v| v.id).collect();
+        for volume in volumes {
+            let blocks: BTreeSet<u64> = self.oracle.touched(volume.0).into_iter().map(|s| s * SECTOR / BLOCK).collect();
+            for at in blocks.into_iter().map(|block| block * BLOCK) {
+                if self.is_in_place(volume, at) && self.run(volume, Op::Read, at, BLOCK) == Err(RequestError::Io) {
+                    let places = self.places(volume, at);
+                    let why = format_args!("{at} of volume {volume} is EIO, and is as it should be at {places:?}");
+                    return Some(Err(Checker::Content.says(why)));
+                }
+            }
+        }
+        Some(Ok(()))
+    }
+
+    /// Every copy of a block can be read and is what the block must be.
+    fn is_in_place(&self, volume: VolumeId, at: u64) -> bool {
+        let places = self.places(volume, at);
+        let is_good = |&(device, place): &(DeviceId, u64)| {
+            let mut stamps = [0; SECTORS];
+            let disk = &self.disks[device.index() - 1];
+            disk.read_stamps(place, &mut stamps);
+            let mut sectors = (at / SECTOR..).zip(stamps);
+            disk.is_readable(place, BLOCK)
+                && sectors.all(|(sector, stamp)| self.oracle.must_be(volume.0, sector, stamp))
+        };
+        !places.is_empty() && places.iter().all(is_good)
     }
 
     /// Runs until all requests are answered; false when `goes_on` said no before that.

@@ -6,7 +6,7 @@ use braid_core::regions::REGION;
 use braid_core::report::ResyncReport;
 use braid_core::request::{Content, Op, RequestError};
 use braid_core::units::{BLOCK, MIB, UNIT, VolumeId};
-use braid_core::{ChunkType, Profile};
+use braid_core::{ChunkType, Profile, Slip};
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::{Crash, World};
 
@@ -14,11 +14,12 @@ use crate::common::{all_is_well, reopen, scrub, shape};
 use crate::scrub::WRITE;
 
 /// Content came in place and its checksum did not; what came cannot be read when the pool opens, nor what could stand in for it.
-fn written_and_unreadable(profile: Profile, devices: usize, at: u64) -> (World, VolumeId) {
+fn written_and_unreadable(profile: Profile, devices: usize, at: u64, slip: Option<Slip>) -> (World, VolumeId) {
     let metadata = if devices > 1 { Profile::Raid1 } else { Profile::Single };
     let set = [("checksum", "crc32c")];
     let mut world = World::with_pool(1, &vec![shape(256); devices], profile, metadata, &set);
     let v = world.volume("v", 1 << 30, VolumeClass::Auto);
+    world.slip = slip;
     world.run(v, WRITE, 0, MIB).unwrap();
     reopen(&mut world);
     world.run(v, WRITE, at, BLOCK).unwrap();
@@ -48,7 +49,7 @@ const LAYOUTS: [(Profile, usize); 6] = [
 fn what_cannot_be_read_after_a_crash_is_right_when_it_can() {
     for (profile, devices) in LAYOUTS {
         let at = 5 * BLOCK;
-        let (mut world, v) = written_and_unreadable(profile, devices, at);
+        let (mut world, v) = written_and_unreadable(profile, devices, at, None);
         world.run_until_quiet();
         assert_eq!(world.run(v, Op::Read, at, BLOCK), Err(RequestError::Io), "{profile:?}");
         world.run_until_quiet();
@@ -62,11 +63,25 @@ fn resync(world: &World) -> ResyncReport {
     world.engine().report().resync
 }
 
+/// The check at the end of each run of a swarm sees an engine that gives such blocks up.
+#[test]
+fn blocks_that_are_there_and_not_served_are_noticed() {
+    for (profile, devices) in LAYOUTS {
+        for slip in [None, Some(Slip::UnreadSettled)] {
+            let (mut world, _) = written_and_unreadable(profile, devices, 5 * BLOCK, slip);
+            world.run_until_quiet();
+            world.faults.0.clear();
+            let served = world.check_served().expect("all is well again");
+            assert_eq!(served.is_ok(), slip.is_none(), "{profile:?}: {served:?}");
+        }
+    }
+}
+
 /// Only that waits: what is beside it is decided, and held to its checksums from then on.
 #[test]
 fn nothing_around_it_is_in_doubt_any_more() {
     let at = 5 * BLOCK;
-    let (mut world, v) = written_and_unreadable(Profile::Raid1, 2, at);
+    let (mut world, v) = written_and_unreadable(Profile::Raid1, 2, at, None);
     world.run_until_quiet();
     let waits = ResyncReport { dirty_regions: 1, regions_left: 0, unread: 1, ..resync(&world) };
     assert_eq!(resync(&world), waits);
@@ -96,7 +111,7 @@ fn it_is_tried_again_when_somebody_may_know_better() {
     ];
     for ((profile, devices), (what, again)) in LAYOUTS.into_iter().flat_map(|l| all.map(|a| (l, a))) {
         let at = 5 * BLOCK;
-        let (mut world, v) = written_and_unreadable(profile, devices, at);
+        let (mut world, v) = written_and_unreadable(profile, devices, at, None);
         world.run_until_quiet();
         // Two strips of data in a row.
         let in_row = u64::from(matches!(profile, Profile::Raid5 | Profile::Raid6));
@@ -116,7 +131,7 @@ fn it_is_tried_again_when_somebody_may_know_better() {
 fn it_moves_once_it_can_be_read() {
     for (profile, devices) in LAYOUTS {
         let at = 5 * BLOCK;
-        let (mut world, v) = written_and_unreadable(profile, devices, at);
+        let (mut world, v) = written_and_unreadable(profile, devices, at, None);
         world.run_until_quiet();
         let all = Some(Choice::default());
         world.control(Command::Balance { data: all.clone(), metadata: None }).unwrap();
