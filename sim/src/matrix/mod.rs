@@ -397,6 +397,7 @@ impl<'a> Run<'a> {
                 return Err(Checker::Tolerance.says(format_args!("after a restart block at {at} is {result:?}")));
             }
         }
-        self.go_until_quiet()
+        self.go_until_quiet()?;
+        self.world.check_served().unwrap_or(Ok(()))
     }
 }
