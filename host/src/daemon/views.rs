@@ -413,7 +413,7 @@ mod tests {
     use super::*;
     use braid_core::queue::stats::QueueStats;
     use braid_core::report::{Counters, DeviceCounters, QueueReport, StaleReport};
-    use braid_core::units::{ChunkId, GIB, Uuid};
+    use braid_core::units::{ChunkId, GIB, Uuid, VolumeId};
     use braid_core::{DeviceClass, Profile, Tiers};
 
     fn device(id: u32, state: DeviceState) -> DeviceReport {
@@ -542,6 +542,20 @@ mod tests {
         assert!(action.contains("braid status -v") && action.ends_with("braid scrub tank"), "{action}");
         report.devices[1].faults = FAULTS_MAX + 1;
         assert!(told(&report).1.ends_with("braid online tank 2"));
+    }
+
+    #[test]
+    fn what_is_lost_says_what_may_be_had_again() {
+        let mut report = report(Profile::Raid1, [DeviceState::Online; 4], vec![]);
+        report.lost = vec![(VolumeId(1), 0, 3 * BLOCK)];
+        let action = |report: &PoolReport| status(report, &about()).problems.remove(0).action.unwrap_or_default();
+        assert!(action(&report).ends_with("write them anew from a backup"), "{}", action(&report));
+        report.resync.unread = 1;
+        assert!(
+            action(&report).ends_with("can be had as soon as that can be read: braid scrub tank"),
+            "{}",
+            action(&report)
+        );
     }
 
     #[test]
