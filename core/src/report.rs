@@ -100,7 +100,7 @@ pub struct ResyncReport {
     pub regions_left: u64,
     /// Units of 64 KiB that were compared and made alike since the pool was opened.
     pub units_done: u64,
-    /// Blocks of 4 KiB that were being written then and that no copy could be read of since.
+    /// Blocks of 4 KiB that were being written then and that no copy could be read of since, or whose sums could not be had.
     pub unread: u64,
 }
 

@@ -37,7 +37,7 @@ pub(super) struct Resync {
     doubts: Units,
     /// Of them, those that are to be mended; the others were, and wait until somebody is asked again.
     left: Units,
-    /// Blocks of a unit that no copy could be read of when it was mended: no others of it are in doubt.
+    /// Blocks of a unit that no copy could be read of when it was mended, or all without its sums: no others of it are in doubt.
     unread: BTreeMap<(VolumeId, u64), u16>,
     active: BTreeSet<(VolumeId, u64)>,
     /// Reads that wait for a unit.
@@ -224,15 +224,20 @@ impl Engine {
         tries.remove(&(volume, unit));
     }
 
-    /// A unit was mended of which these blocks were in doubt: those still are that no copy could be read of.
-    pub(super) fn doubts_mended(&mut self, (volume, unit): (VolumeId, u64), Mend { doubts, unread, .. }: &Mend) {
+    /// A unit was mended: what was in doubt still is where no copy could be read, or where sums are to follow that cannot be had.
+    pub(super) fn doubts_mended(&mut self, (volume, unit): (VolumeId, u64), mend: &Mend) {
+        let Mend { doubts, unread, lacks_sums, .. } = mend;
         if self.resync.doubts_of(volume, unit) & !doubts != 0 {
             // It came to be in doubt meanwhile.
             return;
         }
         // A region that is not marked nobody would doubt after a stop, and marks have a limit.
         let most = self.pool.dirty_regions() / 2;
-        let blocks = if self.slips(Slip::UnreadSettled) { 0 } else { doubts & unread };
+        let blocks = match self.slips(Slip::UnreadSettled) {
+            true => 0,
+            false if *lacks_sums => *doubts,
+            false => doubts & unread,
+        };
         let Resync { left, unread, tries, .. } = &mut self.resync;
         let has_room = unread.len() < most || unread.contains_key(&(volume, unit));
         if blocks == 0 || !has_room || !self.pool.intent.contains(of_unit(volume, unit)) {

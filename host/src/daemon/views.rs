@@ -250,7 +250,7 @@ fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
         let message = format!("{what} {have} no good copy {whose}: reads of what is lost fail with EIO");
         let mut action = format!("see which with: braid status -v; {first}write them anew from a backup");
         if report.resync.unread > 0 {
-            let unread = size::blocks(report.resync.unread);
+            let unread = size::blocks(report.resync.unread.min(blocks));
             action += &format!(
                 "; {unread} of it could not be read after an unclean stop, and can be had as soon as that can be read: braid scrub {}",
                 report.name

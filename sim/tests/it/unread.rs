@@ -5,7 +5,7 @@ use braid_core::job::Choice;
 use braid_core::regions::REGION;
 use braid_core::report::ResyncReport;
 use braid_core::request::{Content, Op, RequestError};
-use braid_core::units::{BLOCK, MIB, UNIT, VolumeId};
+use braid_core::units::{BLOCK, DeviceId, MIB, UNIT, VolumeId};
 use braid_core::{ChunkType, Profile, Slip};
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::{Crash, World};
@@ -175,4 +175,38 @@ fn no_more_waits_than_half_of_the_marks() {
     world.faults.0.clear();
     let fails = (0..bad).filter(|i| world.run(v, Op::Read, at(*i), BLOCK).is_err()).count();
     assert!((1..=8).contains(&fails), "{fails}: those that had no room, but for checksums that were at home");
+}
+
+/// Sums whose members go before their content is decided are to follow it: nobody holds it to them before that.
+#[test]
+fn what_is_decided_without_its_sums_gets_them_when_they_are_back() {
+    for slip in [None, Some(Slip::UnreadSettled)] {
+        let at = 5 * BLOCK;
+        let set = [("checksum", "crc32c")];
+        let mut world = World::with_pool(1, &vec![shape(256); 4], Profile::Raid1c4, Profile::Raid1, &set);
+        let v = world.volume("v", 1 << 30, VolumeClass::Auto);
+        world.slip = slip;
+        world.run(v, WRITE, 0, MIB).unwrap();
+        reopen(&mut world);
+        world.run(v, WRITE, at, BLOCK).unwrap();
+        let pool = world.engine().pool();
+        let of_sums = pool.chunks().filter(|c| c.kind == ChunkType::Metadata).flat_map(|c| &c.columns);
+        let sums: Vec<DeviceId> = of_sums.map(|c| c.device).collect();
+        world.crash(Crash::Process);
+        world.open().unwrap();
+        let since = world.now();
+        let trouble = Trouble::Pulled { since, until: u64::MAX };
+        world.faults.0 = sums.iter().map(|device| Fault { device: device.0, trouble: trouble.clone() }).collect();
+        world.run_until_quiet();
+        let read = world.run(v, Op::Read, at, BLOCK);
+        assert_eq!((read.is_ok(), resync(&world).unread > 0), (slip.is_none(), slip.is_none()), "{read:?}");
+        world.mend();
+        for device in sums {
+            world.control(Command::OnlineDevice { device }).unwrap();
+        }
+        world.run_until_quiet();
+        assert_eq!(resync(&world).unread, 0);
+        let served = world.check_served().expect("all is well again");
+        assert_eq!(served.is_ok(), slip.is_none(), "{served:?}");
+    }
 }

@@ -104,6 +104,8 @@ pub(in crate::engine) struct Mend {
     pub(super) failed: [u16; COPIES_MAX],
     /// Blocks that no copy could be read of.
     pub(in crate::engine) unread: u16,
+    /// The page of its sums is with members that are gone.
+    pub(in crate::engine) lacks_sums: bool,
     pub(super) error: Option<IoError>,
     /// It went to its end: copies are alike, or as good as they get.
     pub(super) is_settled: bool,
@@ -136,6 +138,7 @@ impl Mend {
             rewritten: [0; COPIES_MAX],
             failed: [0; COPIES_MAX],
             unread: 0,
+            lacks_sums: false,
             error: None,
             is_settled: false,
         }

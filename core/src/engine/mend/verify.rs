@@ -111,6 +111,7 @@ impl Engine {
 
     /// The page cannot be had: nothing is known but the copies.
     pub(in crate::engine) fn mend_page_refused(&mut self, id: u32) {
+        self.mends[id].lacks_sums = true;
         self.judge_mend(id);
     }
 
