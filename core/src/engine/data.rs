@@ -93,13 +93,14 @@ impl Engine {
                 }
                 Extent::Mapped { chunk, offset, .. } => {
                     hole = false;
-                    // Whatever is asked for may be over at once.
-                    self.requests[id].pending += 1;
-                    match is_unread {
-                        true => self.read_by_mend(id, Owner::Read(id), buf),
-                        false => self.read_extent(id, Owner::Read(id), chunk, offset, buf, at),
+                    if is_unread {
+                        // It may be over at once.
+                        self.requests[id].pending += 1;
+                        self.read_by_mend(id, Owner::Read(id), buf);
+                        self.requests[id].pending -= 1;
+                    } else {
+                        self.read_extent(id, Owner::Read(id), chunk, offset, buf, at);
                     }
-                    self.requests[id].pending -= 1;
                 }
             }
             at += len;

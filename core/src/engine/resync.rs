@@ -224,20 +224,15 @@ impl Engine {
         tries.remove(&(volume, unit));
     }
 
-    /// A unit was mended: what was in doubt still is where no copy could be read, or where sums are to follow that cannot be had.
+    /// A unit was mended, as far as it could be: what still is in doubt waits.
     pub(super) fn doubts_mended(&mut self, (volume, unit): (VolumeId, u64), mend: &Mend) {
-        let Mend { doubts, unread, lacks_sums, .. } = mend;
-        if self.resync.doubts_of(volume, unit) & !doubts != 0 {
+        if self.resync.doubts_of(volume, unit) & !mend.doubts != 0 {
             // It came to be in doubt meanwhile.
             return;
         }
         // A region that is not marked nobody would doubt after a stop, and marks have a limit.
         let most = self.pool.dirty_regions() / 2;
-        let blocks = match self.slips(Slip::UnreadSettled) {
-            true => 0,
-            false if *lacks_sums => *doubts,
-            false => doubts & unread,
-        };
+        let blocks = if self.slips(Slip::UnreadSettled) { 0 } else { mend.still_in_doubt() };
         let Resync { left, unread, tries, .. } = &mut self.resync;
         let has_room = unread.len() < most || unread.contains_key(&(volume, unit));
         if blocks == 0 || !has_room || !self.pool.intent.contains(of_unit(volume, unit)) {

@@ -13,8 +13,8 @@ use braid_sim::{Crash, World};
 use crate::common::{all_is_well, reopen, scrub, shape};
 use crate::scrub::WRITE;
 
-/// Content came in place and its checksum did not; what came cannot be read when the pool opens, nor what could stand in for it.
-fn written_and_unreadable(profile: Profile, devices: usize, at: u64, slip: Option<Slip>) -> (World, VolumeId) {
+/// Content of a block came in place, and its checksum is not at home.
+fn written(profile: Profile, devices: usize, at: u64, slip: Option<Slip>) -> (World, VolumeId) {
     let metadata = if devices > 1 { Profile::Raid1 } else { Profile::Single };
     let set = [("checksum", "crc32c")];
     let mut world = World::with_pool(1, &vec![shape(256); devices], profile, metadata, &set);
@@ -23,6 +23,12 @@ fn written_and_unreadable(profile: Profile, devices: usize, at: u64, slip: Optio
     world.run(v, WRITE, 0, MIB).unwrap();
     reopen(&mut world);
     world.run(v, WRITE, at, BLOCK).unwrap();
+    (world, v)
+}
+
+/// What came cannot be read when the pool opens, nor what could stand in for it.
+fn written_and_unreadable(profile: Profile, devices: usize, at: u64, slip: Option<Slip>) -> (World, VolumeId) {
+    let (mut world, v) = written(profile, devices, at, slip);
     // The same block of all strips, where it is in a row.
     let pool = world.engine().pool();
     let chunk = pool.chunks().find(|c| c.kind == ChunkType::Data).expect("it was written");
@@ -182,13 +188,7 @@ fn no_more_waits_than_half_of_the_marks() {
 fn what_is_decided_without_its_sums_gets_them_when_they_are_back() {
     for slip in [None, Some(Slip::UnreadSettled)] {
         let at = 5 * BLOCK;
-        let set = [("checksum", "crc32c")];
-        let mut world = World::with_pool(1, &vec![shape(256); 4], Profile::Raid1c4, Profile::Raid1, &set);
-        let v = world.volume("v", 1 << 30, VolumeClass::Auto);
-        world.slip = slip;
-        world.run(v, WRITE, 0, MIB).unwrap();
-        reopen(&mut world);
-        world.run(v, WRITE, at, BLOCK).unwrap();
+        let (mut world, v) = written(Profile::Raid1c4, 4, at, slip);
         let pool = world.engine().pool();
         let of_sums = pool.chunks().filter(|c| c.kind == ChunkType::Metadata).flat_map(|c| &c.columns);
         let sums: Vec<DeviceId> = of_sums.map(|c| c.device).collect();

@@ -6,7 +6,7 @@ use super::judge::{Groups, Known};
 use super::otherwise::Otherwise;
 use super::parities::Parities;
 use super::readers::Reader;
-use super::{COPIES_MAX, verify};
+use super::{COPIES_MAX, blocks, verify};
 use crate::chunk::Column;
 use crate::request::IoError;
 use crate::units::{BLOCKS_PER_UNIT, BufId, ChunkId, UNIT, VolumeId};
@@ -102,8 +102,6 @@ pub(in crate::engine) struct Mend {
     /// By copy: blocks that are written, and those of them that could not be.
     pub(super) rewritten: [u16; COPIES_MAX],
     pub(super) failed: [u16; COPIES_MAX],
-    /// Blocks that no copy could be read of.
-    pub(in crate::engine) unread: u16,
     /// The page of its sums is with members that are gone.
     pub(in crate::engine) lacks_sums: bool,
     pub(super) error: Option<IoError>,
@@ -137,7 +135,6 @@ impl Mend {
             must_flush: false,
             rewritten: [0; COPIES_MAX],
             failed: [0; COPIES_MAX],
-            unread: 0,
             lacks_sums: false,
             error: None,
             is_settled: false,
@@ -151,6 +148,17 @@ impl Mend {
 
     pub(super) fn has(&self, copy: usize, block: u64) -> bool {
         self.scratch[copy].is_some() && (self.bad[copy] | self.gone[copy]) >> block & 1 == 0
+    }
+
+    /// Blocks that no copy could be read of.
+    pub(super) fn unread(&self) -> u16 {
+        let is_unread = |block: &u64| !(0..COPIES_MAX).any(|copy| self.has(copy, *block));
+        blocks(self.mask).filter(is_unread).fold(0, |bits, block| bits | 1 << block)
+    }
+
+    /// Blocks that were in doubt and still are: no copy could be read, or sums are to follow that cannot be had.
+    pub(in crate::engine) fn still_in_doubt(&self) -> u16 {
+        if self.lacks_sums { self.doubts } else { self.doubts & self.unread() }
     }
 
     /// Blocks of which all copies were read, are alike, and are what their checksums say where they have one: there is

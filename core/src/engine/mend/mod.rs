@@ -141,8 +141,7 @@ impl Engine {
         }
         if self.mends[id].pending == 0 {
             // Nobody is there to ask, and nobody to tell.
-            let mend = &mut self.mends[id];
-            (mend.unread, mend.is_settled) = (mask, cause != Cause::CatchUp);
+            self.mends[id].is_settled = cause != Cause::CatchUp;
             self.end_mend(id);
         }
     }
@@ -356,7 +355,7 @@ impl Engine {
         let mut writes = [[0u16; COPIES_MAX]; COPIES_MAX];
         let mend = &self.mends[id];
         // A copy that was left out could win after a power cut that has it forgotten why.
-        let (mut unread, mut must_flush) = (0, mend.doubts != 0 && self.is_failure_unsaid());
+        let mut must_flush = mend.doubts != 0 && self.is_failure_unsaid();
         for block in blocks(mend.mask & !mend.agreed()) {
             let (groups, mut losers) = (mend.groups(block), [false; COPIES_MAX]);
             let winner = match self.winner(mend, block) {
@@ -371,10 +370,7 @@ impl Engine {
                     groups.iter().position(Option::is_some)
                 }
             };
-            let Some(winner) = winner else {
-                unread |= 1 << block;
-                continue;
-            };
+            let Some(winner) = winner else { continue };
             let is_here = |copy: usize| mend.columns[copy].is_some_and(|c| self.pool.is_online(c.device));
             for copy in (0..COPIES_MAX).filter(|&copy| losers[copy] && is_here(copy)) {
                 writes[winner][copy] |= 1 << block;
@@ -384,7 +380,6 @@ impl Engine {
             }
         }
         let mend = &mut self.mends[id];
-        mend.unread |= unread;
         mend.must_flush |= must_flush;
         let (columns, scratch, is_urgent) = (mend.columns, mend.scratch, mend.cause.is_urgent());
         let strip = mend.place.filter(|(chunk, _)| self.has_rows(*chunk));

@@ -84,7 +84,7 @@ impl Engine {
             self.doubts_mended((volume, unit), mend);
         }
         match failed {
-            None if mend.unread == 0 => self.stale_unit_done(volume, unit),
+            None if mend.unread() == 0 => self.stale_unit_done(volume, unit),
             by => self.stale_unit_failed(volume, unit, by),
         }
         // Who came meanwhile has nothing of this.

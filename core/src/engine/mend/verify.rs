@@ -145,7 +145,7 @@ impl Engine {
         let Some(slot) = self.mends[id].sums.slot else { return self.note_unreadable(id) };
         let mask = self.mends[id].mask;
         let agreed = self.mends[id].agreed() & !self.mends[id].sums.unsummed;
-        let (mut good, mut lost, mut unread) = (agreed, 0, 0);
+        let (mut good, mut lost) = (agreed, self.mends[id].unread());
         for block in blocks(mask & !agreed) {
             let mend = &self.mends[id];
             match self.winner(mend, block) {
@@ -158,13 +158,12 @@ impl Engine {
                     }
                 }
                 Winner::Lost => lost |= 1 << block,
-                Winner::Nobody if mend.groups(block).iter().all(Option::is_none) => unread |= 1 << block,
                 Winner::Nobody => {}
             }
         }
         let mend = &self.mends[id];
         let (volume, unit) = mend.target.home().expect("only units of volumes have sums");
-        let doubts = mend.doubts;
+        let (doubts, unread) = (mend.doubts, mend.unread());
         if mend.place.is_some_and(|(chunk, _)| self.has_rows(chunk)) {
             // What a client wrote there once may have come in place, and its sums not.
             for (first, count) in runs(doubts & !self.entry(volume, unit).written()) {
@@ -173,7 +172,7 @@ impl Engine {
             }
         }
         self.count_wrong_copies(id);
-        self.note_lost(volume, unit, good, lost | unread, self.mends[id].asked());
+        self.note_lost(volume, unit, good, lost, self.mends[id].asked());
         self.note_sums_changed(volume, unit);
         if doubts & !unread != 0 && !self.commit.is_opening() {
             self.pass_page_by_absent(slot);
@@ -185,11 +184,9 @@ impl Engine {
     fn note_unreadable(&mut self, id: u32) {
         let mend = &self.mends[id];
         let Some((volume, unit)) = mend.target.home() else { return };
-        let is_read = |&block: &u64| (0..COPIES_MAX).any(|copy| mend.has(copy, block));
-        let read = blocks(mend.mask).filter(is_read).fold(0, |bits, block| bits | 1 << block);
-        let (unread, asked) = (mend.mask & !read, mend.asked());
+        let (unread, asked) = (mend.unread(), mend.asked());
         // Where there are sums that cannot be had, what can be read may be wrong.
-        let good = if self.is_summed(volume) { 0 } else { read };
+        let good = if self.is_summed(volume) { 0 } else { mend.mask & !unread };
         self.note_lost(volume, unit, good, unread, asked);
     }
 
