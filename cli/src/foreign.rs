@@ -9,7 +9,6 @@ use braid_host::control::check;
 /// Commands that the design has and this version has not, with what they are about.
 const NOT_YET: &[(&str, &str)] = &[
     ("check", "checking a pool offline"),
-    ("clear", "clearing error counters"),
     ("config", "the configuration file"),
     ("debug", "debug bundles"),
     ("doctor", "the check of the machine"),

@@ -141,6 +141,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Scrub(args) => commands::scrub::scrub(&connect()?, &args),
         Command::Online(args) => commands::device::online(&connect()?, args),
         Command::Offline(args) => commands::device::offline(&connect()?, args),
+        Command::Clear(args) => commands::device::clear(&connect()?, args),
         Command::Wait(args) => commands::jobs::wait_for(&connect()?, &args),
         Command::Add(args) => commands::jobs::add(&connect()?, &args),
         Command::Remove(args) => commands::jobs::remove(&connect()?, &args),

@@ -82,6 +82,11 @@ pub enum Command {
         /// Which.
         device: DeviceId,
     },
+    /// Count errors anew, of one member or of all; what they led to stays as it is.
+    ClearErrors {
+        /// Which; all of them without.
+        device: Option<DeviceId>,
+    },
     /// Put the maps in order and write a checkpoint.
     Checkpoint,
     /// Begin no more work of the pool's own, then as `Checkpoint`: what `export` and a clean stop do last.

@@ -7,6 +7,7 @@ use crate::allocator::{Hint, Tiers};
 use crate::meta::format::NewDevice;
 use crate::queue::config::{Config, Overrides};
 use crate::report::DeviceCounters;
+use crate::request::{DeviceOp, IoError};
 use crate::units::{ChunkId, DeviceId, Uuid};
 
 /// First byte of a device that chunks may use; below it are the superblocks.
@@ -211,6 +212,8 @@ pub struct Device {
     pub flushed: u64,
     /// Errors since it was last up to date, against [`FAULTS_MAX`].
     pub faults: u32,
+    /// The last command that failed, and why; as long as its errors are counted.
+    pub last_error: Option<(DeviceOp, IoError)>,
     /// It lacks some of the pool's own records: its superblock is not renewed before it has them.
     pub is_behind: bool,
     /// Number of the engine's roster that began when this one came or went last; not kept.
@@ -245,6 +248,7 @@ impl Device {
             written: 0,
             flushed: 0,
             faults: 0,
+            last_error: None,
             is_behind: false,
             roster: 0,
         }

@@ -10,6 +10,7 @@ use crate::device::Role;
 use crate::queue::class::Class;
 use crate::queue::config::Source;
 use crate::queue::stats::QueueStats;
+use crate::request::{DeviceOp, IoError};
 use crate::units::{ChunkId, DeviceId, Uuid, VolumeId};
 use crate::{ChunkType, DeviceClass, DeviceState, Profile, Tiers};
 
@@ -145,6 +146,8 @@ pub struct DeviceReport {
     pub state: DeviceState,
     /// Its errors since it was last up to date; beyond [`crate::device::FAULTS_MAX`] what failed is tried again only when told.
     pub faults: u32,
+    /// The last command that failed, and why, since its errors are counted.
+    pub last_error: Option<(DeviceOp, IoError)>,
     /// Whether it comes or goes.
     pub role: Role,
     /// It is held back, or was until the job began that fills it.
@@ -181,7 +184,7 @@ pub struct QueueReport {
     pub left_behind: Vec<(Class, &'static str, u64)>,
 }
 
-/// Counters of one device.
+/// Counters of one device, since open; those of errors, and `slow` and `repaired`, since they were cleared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounters {
     /// Device read commands (after merging).
@@ -216,6 +219,15 @@ pub struct DeviceCounters {
     pub chosen: u64,
     /// Blocks of its copies that were not what their checksums say.
     pub checksum_errors: u64,
+}
+
+impl DeviceCounters {
+    /// Errors are counted from 0 again; whether there were any.
+    pub(crate) fn clear_errors(&mut self) -> bool {
+        let DeviceCounters { read_errors, write_errors, checksum_errors, repaired, slow, .. } = self;
+        let counts = [read_errors, write_errors, checksum_errors, repaired, slow];
+        counts.map(core::mem::take).into_iter().any(|count| count > 0)
+    }
 }
 
 /// One chunk.

@@ -23,6 +23,14 @@ pub(crate) struct OfflineArgs {
     pub(crate) device: String,
 }
 
+#[derive(Args, Debug)]
+pub(crate) struct ClearArgs {
+    /// The pool
+    pub(crate) pool: String,
+    /// One member: id, path, last part of the path, or uuid
+    pub(crate) device: Option<String>,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum DeviceCommand {
     /// Make devices members of an open pool
@@ -59,6 +67,9 @@ pub(crate) struct StatsArgs {
     /// Exit 1 when a counter is not zero
     #[arg(short, long)]
     pub(crate) check: bool,
+    /// Show them, then count anew
+    #[arg(short = 'z', long)]
+    pub(crate) reset: bool,
 }
 
 /// What becomes of measurements.

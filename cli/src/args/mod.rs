@@ -152,6 +152,8 @@ pub(crate) enum Command {
     Online(OnlineArgs),
     /// Use a member no more, until it is asked for or the pool is opened again
     Offline(OfflineArgs),
+    /// Count errors of members anew, as after a repair
+    Clear(ClearArgs),
     /// Wait until what a pool does in the background is done
     Wait(WaitArgs),
     /// Give properties their defaults back

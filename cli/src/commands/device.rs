@@ -1,13 +1,14 @@
 //! `device`: members, their errors, their space, and what could become one.
 
 use super::status::{DEVICES, yes_no};
-use super::{Context, Outcome, jobs, pool, probe, property};
-use crate::args::{DeviceCommand, ListArgs, OfflineArgs, OnlineArgs, ScanArgs, StatsArgs};
+use super::{Context, Outcome, jobs, pool, print, probe, property};
+use crate::args::{ClearArgs, DeviceCommand, ListArgs, OfflineArgs, OnlineArgs, ScanArgs, StatsArgs};
 use crate::foreign;
+use crate::render::json;
 use crate::render::table::{Cell, Column, extra, shown, table};
 use crate::resolve;
 use braid_host::control::api::*;
-use std::cell::Cell as Mutable;
+use std::collections::BTreeSet;
 
 pub(crate) fn device(context: &Context, command: DeviceCommand, commands: &[String]) -> Outcome {
     match command {
@@ -38,6 +39,12 @@ pub(crate) fn offline(context: &Context, args: OfflineArgs) -> Outcome {
     context.change(OfflineDevice { pool, device })
 }
 
+/// `clear`.
+pub(crate) fn clear(context: &Context, args: ClearArgs) -> Outcome {
+    let ClearArgs { pool, device } = args;
+    context.change(ClearErrors { pool, device })
+}
+
 fn list(context: &Context, args: ListArgs) -> Outcome {
     let (pool, interval) = resolve::pool_and_interval(&args.words)?;
     let mut flags = args.flags;
@@ -48,22 +55,27 @@ fn list(context: &Context, args: ListArgs) -> Outcome {
 fn stats(context: &Context, args: StatsArgs) -> Outcome {
     let (pool, interval) = resolve::pool_and_interval(&args.list.words)?;
     let mut flags = args.list.flags;
-    flags.columns.get_or_insert_with(|| "pool,id,name,read,write,slow".into());
-    let clean = Mutable::new(true);
-    if context.json && args.check {
-        let devices = context.client.call(ListDevices { pool })?;
-        super::print(&crate::render::json::<ListDevices>(&devices, false));
-        return Ok(u8::from(!devices.iter().all(no_errors)));
+    flags.columns.get_or_insert_with(|| "pool,id,name,read,write,cksum,slow".into());
+    if !args.check && !args.reset {
+        return context.repeat(
+            interval,
+            || ListDevices { pool: pool.clone() },
+            |devices| table(devices, DEVICES, &flags),
+        );
     }
-    let code = context.repeat(
-        interval,
-        || ListDevices { pool: pool.clone() },
-        |devices| {
-            clean.set(devices.iter().all(no_errors));
-            table(devices, DEVICES, &flags)
-        },
-    )?;
-    Ok(if args.check && !clean.get() { 1 } else { code })
+    if interval.every.is_some() {
+        let message = "-c and -z look once, an interval again and again";
+        return Err(ApiError::usage("grammar.conflict", message).hint("leave one of them out"));
+    }
+    let devices = context.client.call(ListDevices { pool })?;
+    print(&if context.json { json::<ListDevices>(&devices, false) } else { table(&devices, DEVICES, &flags)? });
+    if args.reset {
+        let pools: BTreeSet<&String> = devices.iter().map(|d| &d.pool).collect();
+        for pool in pools {
+            context.client.call(ClearErrors { pool: pool.clone(), device: None })?;
+        }
+    }
+    Ok(u8::from(args.check && !devices.iter().all(no_errors)))
 }
 
 fn no_errors(d: &DeviceStatus) -> bool {

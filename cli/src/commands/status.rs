@@ -48,7 +48,7 @@ fn healthy(pool: &PoolStatus) -> bool {
     pool.state == PoolState::Online
         && pool.problems.is_empty()
         && pool.degraded_chunks == 0
-        && pool.devices.iter().all(|d| d.usable && errors(d) == 0)
+        && pool.devices.iter().all(|d| d.usable)
 }
 
 fn errors(device: &DeviceStatus) -> u64 {
@@ -81,11 +81,9 @@ fn check(context: &Context, args: &StatusArgs) -> Outcome {
         0 => "HEALTHY".to_string(),
         bad => {
             let word = if bad == 2 { "UNAVAIL" } else { "DEGRADED" };
-            let noisy = worst.devices.iter().find(|d| errors(d) > 0);
-            let why = match (worst.problems.first(), noisy) {
-                (Some(problem), _) => problem.message.clone(),
-                (None, Some(d)) => format!("device {} ({}) had {} errors", d.id, d.name, errors(d)),
-                (None, None) => format!("{} of {} chunks degraded", worst.degraded_chunks, worst.chunks),
+            let why = match worst.problems.first() {
+                Some(problem) => problem.message.clone(),
+                None => format!("{} of {} chunks degraded", worst.degraded_chunks, worst.chunks),
             };
             format!("{word} {}: {}", worst.name, printable(&why))
         }

@@ -181,6 +181,11 @@ impl Service for Mock {
         Self::pool(&r.pool)?;
         change(format!("device {} of pool {} out of use", r.device, r.pool), false)
     }
+    fn device_clear(&self, r: ClearErrors) -> Result<Change, ApiError> {
+        self.note(&r);
+        Self::pool(&r.pool)?;
+        change(format!("errors of pool {} are counted anew", r.pool), false)
+    }
     fn scrub(&self, r: Scrub) -> Result<Change, ApiError> {
         self.note(&r);
         Self::pool(&r.pool)?;

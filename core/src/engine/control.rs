@@ -108,6 +108,7 @@ impl Engine {
             Command::SetDevice { device, name, value } => self.set_device(device, &name, &value),
             Command::OnlineDevice { device } => self.online_device(device),
             Command::OfflineDevice { device } => self.offline_device(device),
+            Command::ClearErrors { device } => self.clear_errors(device),
             Command::Checkpoint => Ok((Done::Changed, Due::Checkpoint)),
             Command::Close => {
                 self.close_scrub();
@@ -292,6 +293,23 @@ impl Engine {
         Ok(outcome)
     }
 
+    /// Errors of a member, or of all, are counted from 0 again. Counts end with the process: there is nothing to make durable.
+    fn clear_errors(&mut self, device: Option<DeviceId>) -> Outcome {
+        let meant: Vec<DeviceId> =
+            self.pool.devices().map(|d| d.id).filter(|&id| device.is_none_or(|device| device == id)).collect();
+        if let (Some(id), []) = (device, meant.as_slice()) {
+            let text = format!("pool {:?} has no device {id}", self.pool.name);
+            return Err(ControlError::new(ErrorKind::NotFound, text));
+        }
+        let mut had = false;
+        for id in meant {
+            let member = self.pool.device_mut(id).expect("just listed");
+            member.last_error = None;
+            had |= member.counters.clear_errors();
+        }
+        Ok((if had { Done::Changed } else { Done::Unchanged }, Due::Now))
+    }
+
     /// Its records can be written no more: see [`PoolReport::suspended`].
     pub fn is_suspended(&self) -> bool {
         self.commit.is_dead()
@@ -371,6 +389,7 @@ impl Engine {
             read_preferred: d.read_preferred,
             state: d.state,
             faults: d.faults,
+            last_error: d.last_error,
             role: d.role,
             spare: d.spare,
             size: d.size,

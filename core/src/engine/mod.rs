@@ -328,6 +328,7 @@ impl Engine {
             let event = match error {
                 Some(error) => {
                     member.counters.read_errors += 1;
+                    member.last_error = Some((DeviceOp::Read, error));
                     Event::DeviceError { device, op: DeviceOp::Read, offset, len, error }
                 }
                 None => {
@@ -738,6 +739,7 @@ impl Engine {
             DeviceOp::Read => member.counters.read_errors += 1,
             _ => member.counters.write_errors += 1,
         }
+        member.last_error = Some((op, error));
         if error == IoError::Gone {
             self.member_went(device, error);
         }

@@ -519,6 +519,7 @@ fn decode_device(r: &mut Reader<'_>) -> Result<Device, Malformed> {
         written: 0,
         flushed: 0,
         faults: 0,
+        last_error: None,
         is_behind: false,
         roster: 0,
     })

@@ -19,6 +19,7 @@
 //! | `device.scan` | `ScanDevices` | `[ScannedDevice]` | what could be a member |
 //! | `device.online` | `OnlineDevice` | `Change` | use a member again |
 //! | `device.offline` | `OfflineDevice` | `Change` | use a member no more |
+//! | `device.clear` | `ClearErrors` | `Change` | count errors anew |
 //! | `volume.create` | `CreateVolume` | `Change` | make a thin volume |
 //! | `volume.list` | `ListVolumes` | `[VolumeInfo]` | volumes |
 //! | `volume.resize` | `ResizeVolume` | `Change` | grow a volume |
@@ -247,6 +248,7 @@ fn router(service: Shared) -> Router {
         .add::<ScanDevices>(look::<ScanDevices>)
         .add::<OnlineDevice>(change::<OnlineDevice>)
         .add::<OfflineDevice>(change::<OfflineDevice>)
+        .add::<ClearErrors>(change::<ClearErrors>)
         .add::<CreateVolume>(change::<CreateVolume>)
         .add::<ListVolumes>(look::<ListVolumes>)
         .add::<ResizeVolume>(change::<ResizeVolume>)

@@ -51,6 +51,8 @@ pub trait Service: Send + Sync + 'static {
     fn device_offline(&self, _request: OfflineDevice) -> Result<Change, ApiError> {
         Err(ApiError::not_yet("offline"))
     }
+    /// Counts errors of members anew.
+    fn device_clear(&self, request: ClearErrors) -> Result<Change, ApiError>;
 
     /// Makes a thin volume.
     fn volume_create(&self, request: CreateVolume) -> Result<Change, ApiError>;
@@ -162,6 +164,7 @@ calls! {
     "device.scan" device_scan ScanDevices -> Vec<ScannedDevice>;
     "device.online" device_online OnlineDevice -> Change;
     "device.offline" device_offline OfflineDevice -> Change;
+    "device.clear" device_clear ClearErrors -> Change;
     "volume.create" volume_create CreateVolume -> Change, check::volume_create;
     "volume.list" volume_list ListVolumes -> Vec<VolumeInfo>;
     "volume.resize" volume_resize ResizeVolume -> Change, check::volume_resize;

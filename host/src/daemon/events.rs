@@ -110,6 +110,11 @@ impl Narrator {
         lock(&self.paths).insert(id, path.into());
     }
 
+    /// Errors of a member, or of all, are told one by one again.
+    pub(super) fn errors_cleared(&self, device: Option<DeviceId>) {
+        lock(&self.errors).retain(|&id, _| device.is_some_and(|device| device != id));
+    }
+
     fn device(&self, id: DeviceId) -> String {
         match lock(&self.paths).get(&id) {
             Some(path) => format!("device {id} ({path})"),
@@ -244,7 +249,7 @@ pub(super) fn kind_name(kind: ChunkType) -> &'static str {
     }
 }
 
-fn op_name(op: DeviceOp) -> &'static str {
+pub(super) fn op_name(op: DeviceOp) -> &'static str {
     match op {
         DeviceOp::Read => "read",
         DeviceOp::Write { .. } => "write",
@@ -254,7 +259,7 @@ fn op_name(op: DeviceOp) -> &'static str {
     }
 }
 
-fn error_name(error: IoError) -> &'static str {
+pub(super) fn error_name(error: IoError) -> &'static str {
     match error {
         IoError::Media => "the medium failed (EIO)",
         IoError::Gone => "it vanished",

@@ -38,6 +38,7 @@ mod events;
 mod jobs;
 mod members;
 mod pools;
+mod problems;
 mod properties;
 mod scrub;
 mod seen;
@@ -384,6 +385,10 @@ impl Service for Daemon {
     fn device_offline(&self, request: OfflineDevice) -> Result<Change, ApiError> {
         self.alive()?;
         self.offline_device(&request)
+    }
+    fn device_clear(&self, request: ClearErrors) -> Result<Change, ApiError> {
+        self.alive()?;
+        self.clear_errors(&request)
     }
 
     fn volume_create(&self, request: CreateVolume) -> Result<Change, ApiError> {

@@ -4,17 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime};
 
-use braid_core::device::{FAULTS_MAX, Role};
+use braid_core::device::Role;
 use braid_core::report::{ChunkReport, DeviceReport, PoolReport, SumsReport};
-use braid_core::units::{BLOCK, DeviceId, UNIT};
+use braid_core::units::{DeviceId, UNIT};
 use braid_core::{ChunkType, DeviceState};
 
 use braid_core::regions::REGION;
 
 use super::events::kind_name;
-use super::{jobs, scrub, seen, spares};
+use super::{jobs, problems, scrub, seen, spares};
 use crate::control::api::*;
-use crate::control::size;
 
 /// Chunk types in the order of the reports' tables.
 pub(super) const KINDS: [ChunkType; 3] = [ChunkType::Data, ChunkType::Metadata, ChunkType::System];
@@ -59,7 +58,7 @@ fn members(report: &PoolReport) -> impl Iterator<Item = &DeviceReport> {
     report.devices.iter().filter(|d| d.role != Role::Spare)
 }
 
-fn gone(report: &PoolReport) -> BTreeSet<DeviceId> {
+pub(super) fn gone(report: &PoolReport) -> BTreeSet<DeviceId> {
     members(report).filter(|d| !d.state.is_used()).map(|d| d.id).collect()
 }
 
@@ -69,7 +68,7 @@ fn behind(report: &PoolReport) -> BTreeSet<DeviceId> {
 }
 
 /// Device failures that a chunk is sure to survive from now on; `None` when some of it cannot be reached already.
-fn survives(chunk: &ChunkReport, gone: &BTreeSet<DeviceId>) -> Option<u32> {
+pub(super) fn survives(chunk: &ChunkReport, gone: &BTreeSet<DeviceId>) -> Option<u32> {
     let facts = chunk.profile.facts();
     let left = if facts.parity > 0 {
         let lost = chunk.columns.iter().filter(|(d, _)| gone.contains(d)).count();
@@ -171,7 +170,7 @@ pub(super) fn status(report: &PoolReport, about: &About) -> PoolStatus {
         writable_data_bytes: report.writable_data,
         writable_metadata_bytes: report.writable_metadata,
         spilled: spilled.collect(),
-        problems: problems(report, about, degraded).into_iter().chain(scrub::problem(report)).collect(),
+        problems: problems::of(report, about, degraded).into_iter().chain(scrub::problem(report)).collect(),
         notes: notes(report, about),
         scrub: scrub::info(report, about),
         job: jobs::info(report),
@@ -191,100 +190,6 @@ impl From<SumsReport> for ChecksumCache {
     fn from(sums: SumsReport) -> Self {
         ChecksumCache { used_bytes: sums.cached, unwritten_bytes: sums.dirty, limit_bytes: sums.limit }
     }
-}
-
-fn problems(report: &PoolReport, about: &About, degraded: u64) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    let mut add = |code: &str, message: String, action: Option<&str>| {
-        problems.push(Problem { code: code.into(), message, action: action.map(String::from) });
-    };
-    if report.suspended {
-        let message =
-            "the pool's records can be written nowhere any more: changes fail with EIO, reads go on".to_string();
-        let action = format!("see to its devices, then: braid export {0} and braid import {0}", report.name);
-        add("pool.suspended", message, Some(&action));
-    }
-    let gone = gone(report);
-    let lost = report.chunks.iter().filter(|c| survives(c, &gone).is_none()).count();
-    if lost > 0 {
-        let message =
-            format!("{lost} of {} chunks have no copy left: reads of them fail with EIO", report.chunks.len());
-        add("chunk.lost", message, Some("connect the devices below again, then export and import the pool"));
-    }
-    for d in report.devices.iter().filter(|d| d.state != DeviceState::Online) {
-        let (id, path) = (d.id, path_of(d, about));
-        match d.state {
-            DeviceState::Failed => {
-                let errors = d.io.read_errors.saturating_add(d.io.write_errors);
-                let message = format!("device {id} ({path}) was given up and is no longer used ({errors} errors)");
-                let action =
-                    format!("the pool goes on with the others; to use it again: braid online {} {id}", report.name);
-                add("device.failed", message, Some(&action));
-            }
-            DeviceState::Suspect => {
-                let (message, action) = suspect(report, d, &path);
-                add("device.suspect", message, action.as_deref());
-            }
-            DeviceState::Rebuilding if d.stale.regions > 0 => {
-                let message = format!(
-                    "device {id} ({path}) missed something and is being brought up to date: {}",
-                    spares::rebuilt(d)
-                );
-                add("device.rebuilding", message, None);
-            }
-            DeviceState::Rebuilding | DeviceState::Removing => {}
-            DeviceState::Online | DeviceState::Missing => {
-                let message = format!("device {id} (last seen at {}, {}) is missing", d.path, d.uuid);
-                let action = format!("connect it, then: braid online {} {id}", report.name);
-                add("device.missing", message, Some(&action));
-            }
-        }
-    }
-    if !report.lost.is_empty() {
-        let blocks: u64 = report.lost.iter().map(|(_, _, len)| len / BLOCK).sum();
-        let (whose, first) = match report.devices.iter().all(|d| d.state.is_used()) {
-            true => ("left", ""),
-            false => ("on the devices that are here", "connect the others, or "),
-        };
-        let (what, have) = (size::blocks(blocks), if blocks == 1 { "has" } else { "have" });
-        let message = format!("{what} {have} no good copy {whose}: reads of what is lost fail with EIO");
-        let mut action = format!("see which with: braid status -v; {first}write them anew from a backup");
-        if report.resync.unread > 0 {
-            let unread = size::blocks(report.resync.unread.min(blocks));
-            action += &format!(
-                "; {unread} of it could not be read after an unclean stop, and can be had as soon as that can be read: braid scrub {}",
-                report.name
-            );
-        }
-        add("integrity.lost", message, Some(&action));
-    }
-    if degraded > 0 && lost == 0 {
-        let message = format!("{degraded} of {} chunks have fewer copies than their profile says", report.chunks.len());
-        add("chunk.degraded", message, None);
-    }
-    if report.writable_data == 0 && report.devices.iter().any(|d| d.state.is_used()) {
-        add(
-            "pool.full",
-            "no more data can be written: first writes fail with ENOSPC".into(),
-            Some("discard or destroy"),
-        );
-    }
-    problems
-}
-/// What a suspect member missed, and what can be done about it.
-fn suspect(report: &PoolReport, d: &DeviceReport, path: &str) -> (String, Option<String>) {
-    let (id, name) = (d.id, &report.name);
-    let sourceless = d.stale.sourceless * (UNIT >> 10);
-    if d.faults > FAULTS_MAX || d.stale.is_to_come || sourceless == 0 {
-        let left = d.stale.regions * (REGION >> 20);
-        let action = || format!("after {} errors that waits for: braid online {name} {id}", d.faults);
-        let message = format!("device {id} ({path}) missed something and is to be brought up to date: {left} MiB");
-        return (message, (d.faults > FAULTS_MAX).then(action));
-    }
-    (
-        format!("device {id} ({path}) missed {sourceless} KiB that cannot be read from the others"),
-        Some(format!("write or discard what braid status -v lists; to try to read it again: braid scrub {name}")),
-    )
 }
 
 fn notes(report: &PoolReport, about: &About) -> Vec<String> {
@@ -409,11 +314,11 @@ pub(super) fn usage(report: &PoolReport, about: &About) -> PoolUsage {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use braid_core::queue::stats::QueueStats;
     use braid_core::report::{Counters, DeviceCounters, QueueReport, StaleReport};
-    use braid_core::units::{ChunkId, GIB, Uuid, VolumeId};
+    use braid_core::units::{ChunkId, GIB, Uuid};
     use braid_core::{DeviceClass, Profile, Tiers};
 
     fn device(id: u32, state: DeviceState) -> DeviceReport {
@@ -427,11 +332,12 @@ mod tests {
             read_preferred: false,
             state,
             faults: 0,
+            last_error: None,
             role: Role::Member,
             spare: false,
             size: 10 * GIB,
             allocated: [GIB, 0, GIB],
-            io: DeviceCounters { read_errors: 2, ..DeviceCounters::default() },
+            io: DeviceCounters::default(),
             in_flight: 1,
             read_latency_ns: 7,
             stale: StaleReport::default(),
@@ -451,7 +357,11 @@ mod tests {
         ChunkReport { id: ChunkId(id), kind, profile, length, used, columns, stripe, spilled: false }
     }
 
-    fn report(profile: Profile, states: [DeviceState; 4], chunks: Vec<ChunkReport>) -> PoolReport {
+    pub(in crate::daemon) fn report(
+        profile: Profile,
+        states: [DeviceState; 4],
+        chunks: Vec<ChunkReport>,
+    ) -> PoolReport {
         PoolReport {
             name: "tank".into(),
             uuid: Uuid([9; 16]),
@@ -475,7 +385,7 @@ mod tests {
         }
     }
 
-    fn about() -> About {
+    pub(in crate::daemon) fn about() -> About {
         let facts = MemberFacts { path: "/srv/moved.img".into(), notes: vec!["buffered".into()], ..Default::default() };
         About {
             opened_at: SystemTime::UNIX_EPOCH,
@@ -523,39 +433,6 @@ mod tests {
         assert_eq!((told.state.name(), told.survivable_failures, told.degraded_chunks), ("DEGRADED", 1, 0));
         let empty = status(&report(Profile::Raid0, all, vec![]), &about());
         assert_eq!(empty.survivable_failures, 0, "an empty pool promises what a full one keeps");
-    }
-
-    #[test]
-    fn a_member_that_cannot_catch_up_says_why_and_what_would_help() {
-        let states = [DeviceState::Online, DeviceState::Suspect, DeviceState::Online, DeviceState::Online];
-        let mut report = report(Profile::Raid1, states, vec![]);
-        let told = |report: &PoolReport| {
-            let problem = status(report, &about()).problems.remove(0);
-            (problem.message, problem.action.unwrap_or_default())
-        };
-        report.devices[1].stale = StaleReport { is_behind: true, is_to_come: true, regions: 2, ..Default::default() };
-        let (message, action) = told(&report);
-        assert!(message.ends_with("is to be brought up to date: 8 MiB") && action.is_empty(), "{message} {action}");
-        (report.devices[1].stale.is_to_come, report.devices[1].stale.sourceless) = (false, 3);
-        let (message, action) = told(&report);
-        assert!(message.ends_with("missed 192 KiB that cannot be read from the others"), "{message}");
-        assert!(action.contains("braid status -v") && action.ends_with("braid scrub tank"), "{action}");
-        report.devices[1].faults = FAULTS_MAX + 1;
-        assert!(told(&report).1.ends_with("braid online tank 2"));
-    }
-
-    #[test]
-    fn what_is_lost_says_what_may_be_had_again() {
-        let mut report = report(Profile::Raid1, [DeviceState::Online; 4], vec![]);
-        report.lost = vec![(VolumeId(1), 0, 3 * BLOCK)];
-        let action = |report: &PoolReport| status(report, &about()).problems.remove(0).action.unwrap_or_default();
-        assert!(action(&report).ends_with("write them anew from a backup"), "{}", action(&report));
-        report.resync.unread = 1;
-        assert!(
-            action(&report).ends_with("can be had as soon as that can be read: braid scrub tank"),
-            "{}",
-            action(&report)
-        );
     }
 
     #[test]

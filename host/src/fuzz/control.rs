@@ -171,6 +171,7 @@ looks! {
     device_scan ScanDevices -> Vec<ScannedDevice>;
     device_online OnlineDevice -> Change;
     device_offline OfflineDevice -> Change;
+    device_clear ClearErrors -> Change;
     volume_create CreateVolume -> Change;
     volume_resize ResizeVolume -> Change;
     volume_rename RenameVolume -> Change;

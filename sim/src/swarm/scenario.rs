@@ -148,6 +148,8 @@ pub enum Step {
     Offline(u32),
     /// It is used again, if it is there.
     Online(u32),
+    /// Its errors are counted anew, or those of all.
+    Clear(Option<u32>),
     /// One more device.
     Add(Member),
     /// The same, held back until a member fails.
@@ -269,6 +271,7 @@ impl Step {
             Command::ScrubCancel => Step::Scrub("cancel".into()),
             Command::OnlineDevice { device } => Step::Online(device.0),
             Command::OfflineDevice { device } => Step::Offline(device.0),
+            Command::ClearErrors { device } => Step::Clear(device.map(|id| id.0)),
             Command::AddDevice(new) => Step::Add(Member { kind: new.class.name().into(), bytes: new.size }),
             Command::AddSpare(new) => Step::Spare(Member { kind: new.class.name().into(), bytes: new.size }),
             Command::RemoveDevice { device } => Step::Remove(device.0),
@@ -299,6 +302,7 @@ impl Step {
             Step::Checkpoint => Command::Checkpoint,
             Step::Offline(id) => Command::OfflineDevice { device: DeviceId(id) },
             Step::Online(id) => Command::OnlineDevice { device: DeviceId(id) },
+            Step::Clear(id) => Command::ClearErrors { device: id.map(DeviceId) },
             Step::Remove(id) => Command::RemoveDevice { device: DeviceId(id) },
             Step::Replace { device, by } => Command::ReplaceDevice { device: DeviceId(device), by: DeviceId(by) },
             Step::Balance { data, metadata } => {

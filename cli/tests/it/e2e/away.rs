@@ -96,6 +96,7 @@ fn a_member_that_missed_something_is_tried_again_when_told() {
     let status = real.ok("status tank");
     assert_eq!(state(&real, 2), "REBUILDING", "{status}");
     assert!(status.contains("DEGRADED") && !status.contains("1 more failure"), "{status}");
+    assert!(status.contains("failed; the last a write: what it lies on is full"), "{status}");
     let told = real.ok("online tank 2");
     assert!(told.contains("device 2 of pool tank: what failed is tried again"), "{told}");
     small.empty();
@@ -103,6 +104,11 @@ fn a_member_that_missed_something_is_tried_again_when_told() {
     becomes_online(&real, 2);
     let run = real.braid("scrub -w tank");
     assert!(run.code == 0 && run.out.contains("nothing found"), "{run:?}");
+    // It is seen to, and a monitor may know.
+    assert_eq!((real.braid("status --check tank").code, real.braid("device stats -cz tank").code), (1, 1));
+    assert_eq!((real.braid("status --check tank").code, real.braid("device stats -c tank").code), (0, 0));
+    assert!(real.ok("clear tank 2").contains("errors of device 2 of pool tank are counted from 0"));
+    assert_eq!(real.braid("device stats -z tank 1").code, 2, "once, or again and again");
 }
 
 /// A file system of so many MiB in memory.

@@ -96,6 +96,17 @@ pub struct OfflineDevice {
     pub device: String,
 }
 
+/// Errors of one member, or of all, are counted from 0 again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClearErrors {
+    /// The pool.
+    pub pool: String,
+    /// The member: id, path, last part of the path, or uuid; all of them without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+}
+
 /// Look for what could be a member.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use braid_core::DeviceState;
 use braid_core::control::{Command, Done};
+use braid_core::device::FAULTS_MAX;
 use braid_core::report::DeviceReport;
 
 use super::import::claim_member;
@@ -55,6 +57,29 @@ impl Daemon {
         let notes =
             vec![format!("what is written without it is noted; to use it again: braid online {} {id}", pool.name)];
         Ok(Change { changed: done != Done::Unchanged, what, notes, ..Change::default() })
+    }
+
+    /// Counts errors anew, and says again which there are.
+    pub(in crate::daemon) fn clear_errors(&self, request: &ClearErrors) -> Result<Change, ApiError> {
+        let pool = self.pools.get(&request.pool)?;
+        let one = request.device.as_ref().map(|word| member(&pool, word)).transpose()?;
+        let id = one.as_ref().map(|device| device.id);
+        let done = pool.ask(move |pump| pump.control(Command::ClearErrors { device: id }))?;
+        pool.narrator.errors_cleared(id);
+        let whose = id.map_or(String::new(), |id| format!("device {id} of "));
+        // A member that was given up because of them needs more than that.
+        let meant = pool.report()?.devices.into_iter().filter(|d| id.is_none_or(|id| id == d.id));
+        let waits = meant.filter(|d| d.state == DeviceState::Failed || d.state.is_used() && d.faults > FAULTS_MAX);
+        let notes = waits.map(|d| {
+            format!(
+                "device {0} is {1} all the same; to use it again: braid online {2} {0}",
+                d.id,
+                d.state.name(),
+                pool.name
+            )
+        });
+        let what = format!("errors of {whose}pool {} are counted from 0", pool.name);
+        Ok(Change { changed: done != Done::Unchanged, what, notes: notes.collect(), ..Change::default() })
     }
 
     /// The disk with this member's superblock: where it was said to be, where it was, or wherever it is now.

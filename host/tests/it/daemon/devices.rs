@@ -60,6 +60,52 @@ fn a_device_that_vanishes_below_single_is_an_error_and_not_an_end() {
     assert_eq!(world.one_status().state, PoolState::Unavailable);
 }
 
+/// A copy that is not right: told with what to do, until somebody says that it was seen to.
+#[test]
+fn errors_are_told_by_the_status_until_they_are_cleared() {
+    let world = World::new();
+    world.tank("raid1", 2);
+    world.volume("tank", "v", 32 * MIB);
+    world.nbd("tank", "v");
+    let mut client = world.client("tank/v");
+    let data = pattern(0, 65_536);
+    assert_eq!(client.write(0, 0, &data).unwrap().error, 0);
+    let map = world.volume_map(MapVolume { pool: "tank".into(), volume: "v".into(), ..Default::default() }).unwrap();
+    for copy in &map[0].places {
+        let file = std::fs::OpenOptions::new().write(true).open(world.path(&format!("d{}.img", copy.device - 1)));
+        // One block of each, so that whatever is read has one.
+        let at = copy.offset_bytes + u64::from(copy.device) * 4096;
+        std::os::unix::fs::FileExt::write_all_at(&file.unwrap(), b"rotten", at).unwrap();
+    }
+    let errors = || world.one_status().devices.iter().map(|d| d.checksum_errors).collect::<Vec<_>>();
+    let problems = || world.one_status().problems;
+    for _ in 0..50 {
+        assert_eq!(client.read(0, 65_536).unwrap().data, data, "the other copy is served");
+    }
+    super::eventually("it was written anew", || world.one_status().devices.iter().any(|d| d.repaired > 0));
+    let before = errors();
+    assert!(before.iter().sum::<u64>() > 0, "{before:?}");
+    assert!(problems()[0].message.contains("not what its checksum says, 1 block was written anew"), "{:?}", problems());
+    let clear = |device: Option<&str>| {
+        let device = device.map(String::from);
+        world.device_clear(ClearErrors { pool: "tank".into(), device })
+    };
+    assert_eq!(clear(Some("9")).unwrap_err().code, "device.not_found");
+    assert_eq!(errors(), before, "nothing was cleared");
+    let one = before.iter().position(|&n| n > 0).unwrap();
+    assert!(clear(Some(&format!("d{one}.img"))).unwrap().changed);
+    assert_eq!(errors()[one], 0);
+    clear(None).unwrap();
+    assert!(!clear(None).unwrap().changed, "there is nothing left");
+    assert_eq!((errors(), problems()), (vec![0, 0], vec![]));
+    // One that was given up for its errors is no member in use because they are forgotten.
+    world.fault_handle("tank", 2).unwrap().set(Fault::Gone);
+    assert_eq!(client.write(0, 0, &data).unwrap().error, 0);
+    super::eventually("it is gone", || !world.one_status().devices[1].usable);
+    clear(None).unwrap();
+    assert_eq!(world.one_status().state, PoolState::Degraded);
+}
+
 /// Nothing else says which member it is: what is said names the way out, and that works.
 #[test]
 fn a_member_without_a_superblock_that_can_be_read_is_told_and_replaced_by_itself() {
