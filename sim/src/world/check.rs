@@ -4,6 +4,7 @@ use braid_core::ChunkType;
 use braid_core::chunk::{Chunk, Column};
 use braid_core::device::RESERVED;
 use braid_core::meta::superblock::{SLOTS, SUPERBLOCK_SIZE};
+use braid_core::queue::class::Class;
 use braid_core::request::{DeviceOp, Dispatch, Segment};
 use braid_core::units::{BLOCK, BufRange, DeviceId};
 
@@ -167,17 +168,19 @@ impl World {
             return;
         }
         for (at, range) in self.read_into(dispatch.id, dispatch.offset) {
-            let outdated = self.outdated_of(dispatch.device, at, range);
+            let outdated = self.outdated_of(dispatch, at, range);
             self.renew(range);
             self.outdated.extend(outdated);
         }
     }
 
-    /// No copy is read that missed a write whose answer was good before the read was asked for. In rows there is more to a strip
-    /// than a copy: a rebuild may look at what the member has that it is for, where only that can be as its checksum says. What
-    /// it looks at goes nowhere (these blocks of its memory), unless so much of the write had come that far that the checksum
-    /// agrees: such a block stays, and is as good as any.
-    fn outdated_of(&self, device: DeviceId, at: u64, range: BufRange) -> Vec<(u32, u64)> {
+    /// No copy is read that missed a write whose answer was good before the read was asked for. What only looks may, if it goes
+    /// nowhere (these blocks of its memory): a scrub, whose read waited in a queue while the write failed, compares and looks again
+    /// under the lock. In rows there is more to a strip than a copy: a rebuild may look at what the member has that it is for, where
+    /// only that can be as its checksum says, unless so much of the write had come that far that the checksum agrees: such a block
+    /// stays, and is as good as any.
+    fn outdated_of(&self, dispatch: Dispatch, at: u64, range: BufRange) -> Vec<(u32, u64)> {
+        let device = dispatch.device;
         let end = at + u64::from(range.len);
         let asked = self.asked.get(&range.buf.0.into()).map(|asked| asked.op);
         let stale = self.stale.range((device.0, at / BLOCK)..(device.0, end.div_ceil(BLOCK)));
@@ -190,7 +193,8 @@ impl World {
             if in_rows && self.is_current(device, place, missed) {
                 continue;
             }
-            let looks = in_rows && asked.is_none();
+            let is_scrub = self.engine().class_of(dispatch.id) == Class::Scrub;
+            let looks = asked.is_none() && (in_rows || is_scrub);
             hold!(Members, looks, "a read at {at} of device {device}, which missed a write at {place}");
             outdated.push((range.buf.0, (u64::from(range.offset) + place - at) / BLOCK));
         }
