@@ -177,8 +177,21 @@ pub struct Facts {
     pub serial: Option<String>,
     /// Model name.
     pub model: Option<String>,
+    /// What a file may still take of its filesystem.
+    pub growth: Option<Growth>,
     /// Sentences that a user should see.
     pub note: Vec<String>,
+}
+
+/// What a sparse file may still take of the filesystem that it is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth {
+    /// Number of the filesystem.
+    pub filesystem: u64,
+    /// Bytes that are not allocated yet.
+    pub bytes: u64,
+    /// Bytes that the filesystem has free.
+    pub free: u64,
 }
 
 /// Why a disk could not be opened. Each is one sentence that names the disk.
@@ -461,6 +474,9 @@ fn open_path(path: &Path, name: &str, options: OpenOptions, facts: &mut Facts) -
             return Err(OpenError::Sector(name.into(), facts.logical_block));
         }
     }
+    if !block {
+        facts.growth = growth(&file).ok().flatten();
+    }
     if options.direct {
         facts.direct = set_direct(&file);
         if !facts.direct {
@@ -498,6 +514,24 @@ pub(crate) fn lock(file: &File) -> io::Result<()> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Nothing of a file that has all it needs.
+fn growth(file: &File) -> io::Result<Option<Growth>> {
+    // Sectors of 512 bytes, whatever the filesystem counts in.
+    let meta = file.metadata()?;
+    let bytes = meta.len().saturating_sub(meta.blocks() * 512);
+    if bytes == 0 {
+        return Ok(None);
+    }
+    // SAFETY: numbers only, for which zeros are values.
+    let mut about: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: it writes one statvfs.
+    if unsafe { libc::fstatvfs(file.as_raw_fd(), &raw mut about) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let free = about.f_bavail.saturating_mul(about.f_frsize);
+    Ok(Some(Growth { filesystem: meta.dev(), bytes, free }))
 }
 
 fn end_of(mut file: &File) -> io::Result<u64> {

@@ -85,7 +85,8 @@ fn a_member_that_missed_something_is_tried_again_when_told() {
     let real = Real::start();
     let small = Mounted::of_memory(&real.path("small"), 64);
     let disks = [real.disk("d0.img", 256 * MIB), real.disk("small/d1.img", 256 * MIB)];
-    real.ok(&format!("create tank -d raid1 -m raid1 {}", disks.join(" ")));
+    let said = real.ok(&format!("create tank -d raid1 -m raid1 {}", disks.join(" ")));
+    assert!(said.contains("d1.img has 64MiB free for 256MiB that may still be written there"), "{said}");
     real.ok(&format!("volume create tank/v {}", 64 * MIB));
     small.fill();
     let socket = real.path("s.sock");

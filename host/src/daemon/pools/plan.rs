@@ -10,6 +10,7 @@ use braid_core::{ChunkType, DeviceClass, Profile, Tiers};
 
 use super::Claimed;
 use crate::control::api::*;
+use crate::control::size;
 use crate::daemon::{discover, properties, seen};
 
 fn fresh_uuid() -> Uuid {
@@ -99,6 +100,7 @@ pub(in crate::daemon) fn new_devices(
     claimed: &[Claimed],
     notes: &mut Vec<String>,
 ) -> Result<Vec<format::NewDevice>, ApiError> {
+    notes.extend(thin(claimed));
     let mut devices = Vec::new();
     for (claimed, asked) in claimed.iter().zip(asked) {
         let word = asked.class.as_deref().unwrap_or_else(|| discover::class_of(&claimed.spec, &claimed.facts));
@@ -124,6 +126,27 @@ pub(in crate::daemon) fn new_devices(
         });
     }
     Ok(devices)
+}
+
+/// Sparse files that their filesystem has no room for.
+fn thin(claimed: &[Claimed]) -> Vec<String> {
+    let mut by_filesystem: BTreeMap<u64, (Vec<&str>, u64, u64)> = BTreeMap::new();
+    for (file, growth) in claimed.iter().filter_map(|c| Some((c.path.as_str(), c.facts.growth?))) {
+        let (files, bytes, free) = by_filesystem.entry(growth.filesystem).or_insert((Vec::new(), 0, growth.free));
+        files.push(file);
+        (*bytes, *free) = (bytes.saturating_add(growth.bytes), growth.free.min(*free));
+    }
+    let short = by_filesystem.into_values().filter(|(_, bytes, free)| bytes > free);
+    let sentence = |(files, bytes, free): (Vec<&str>, u64, u64)| {
+        let (free, bytes) = (size::long(free), size::long(bytes));
+        let more = if files.len() > 1 { format!(" and {} more", files.len() - 1) } else { String::new() };
+        format!(
+            "the filesystem of {}{more} has {free} free for {bytes} that may still be written there: when it is full, writes \
+             fail, and a member that the pool can spare is given up",
+            files[0]
+        )
+    };
+    short.map(sentence).collect()
 }
 
 /// Tiers that were asked for.
