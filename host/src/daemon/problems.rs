@@ -104,8 +104,7 @@ fn errors(report: &PoolReport, d: &DeviceReport, path: &str) -> Option<Problem> 
         (d.io.checksum_errors, "block was not what its checksum says", "blocks were not what their checksums say"),
         (d.io.repaired, "block was written anew", "blocks were written anew"),
     ];
-    let had = told(d) > 0 || d.io.checksum_errors > 0;
-    if !had || !d.state.is_used() {
+    if counts.iter().all(|(n, ..)| *n == 0) || !d.state.is_used() {
         return None;
     }
     let (id, pool) = (d.id, &report.name);
@@ -215,6 +214,12 @@ mod tests {
         assert_eq!((told[0].code.as_str(), told[0].message.as_str()), ("device.errors", expected));
         assert!(told[0].action.as_deref().is_some_and(|a| a.ends_with("braid clear tank 3")), "{told:?}");
         // One that was given up is told once, with the reason.
+        let scrub = &mut report.scrub.scrub;
+        (scrub.differences, scrub.read_errors, scrub.repaired) = (5, 2, 7);
+        assert_eq!(status(&report, &about()).problems.len(), 1, "the scrub has put all of it right");
+        report.scrub.scrub.repaired = 6;
+        assert_eq!(status(&report, &about()).problems.len(), 2);
+        report.scrub.scrub.repaired = 7;
         report.devices[2].state = DeviceState::Failed;
         report.devices[2].last_error = Some((DeviceOp::Write { fua: false }, IoError::NoSpace));
         let told = status(&report, &about()).problems;

@@ -112,12 +112,14 @@ pub(super) fn info(report: &PoolReport, about: &About) -> ScrubInfo {
     }
 }
 
-/// What the last scrub found is a problem until the next one finds less.
+/// What the last scrub found and did not put right is a problem until the next one finds less. What it did is told of the members.
 pub(super) fn problem(report: &PoolReport) -> Option<Problem> {
     let scrub = &report.scrub.scrub;
     let (differences, errors) = (scrub.differences, scrub.read_errors);
+    if differences.saturating_add(errors) <= scrub.repaired {
+        return None;
+    }
     let message = match (differences, errors) {
-        (0, 0) => return None,
         (d, 0) => format!("the last scrub found {} whose copies are not alike or wrong", size::blocks(d)),
         (0, e) => format!("the last scrub found {} that cannot be read", size::blocks(e)),
         (d, e) => {
