@@ -63,7 +63,7 @@ pub enum Command {
         /// Value, as an operator writes it.
         value: String,
     },
-    /// Set a device property: `class`, `tier`, `rotational`, `read_preferred`, `allocation_hint`.
+    /// Set a device property: `class`, `tier`, `rotational`, `read_preferred`, `allocation_hint`; or `path`, where the host sees it now.
     SetDevice {
         /// Which.
         device: DeviceId,

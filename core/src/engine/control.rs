@@ -18,6 +18,9 @@ use crate::units::{BLOCK, DeviceId, UNIT, VolumeId};
 use crate::volume::{VOLUME_MAX, VOLUME_MIN, VOLUMES_MAX, Volume};
 use crate::{ChunkType, names};
 
+/// Bytes of a path, and of a serial number behind it.
+const PATH_MAX: usize = 8192;
+
 /// When a command is answered.
 pub(super) enum Due {
     Now,
@@ -264,6 +267,11 @@ impl Engine {
                     device.tiers = device.class.default_tiers();
                 }
             }
+            // Hosts say it, for people.
+            "path" if value.is_empty() || value.len() > PATH_MAX => {
+                return Err(usage(format!("a path has 1 to {PATH_MAX} bytes, not {}", value.len())));
+            }
+            "path" => device.path = value.into(),
             "rotational" => device.rotational = flag()?,
             "read_preferred" => device.read_preferred = flag()?,
             "tier" => (device.tiers, device.tiers_set) = (Tiers { data: tier()?, metadata: tier()? }, true),
@@ -285,8 +293,8 @@ impl Engine {
         }
         device.queue_config(&self.pool.properties.queue).map_err(usage)?;
         let facts = |d: &Device| {
-            let Device { class, rotational, tiers, read_preferred, hint, queue, .. } = d;
-            (class.clone(), *rotational, *tiers, *read_preferred, *hint, queue.clone())
+            let Device { path, class, rotational, tiers, read_preferred, hint, queue, .. } = d;
+            (path.clone(), class.clone(), *rotational, *tiers, *read_preferred, *hint, queue.clone())
         };
         let outcome = self.change(facts(&before) != facts(&device), Record::Device(Box::new(device)))?;
         self.post_views();

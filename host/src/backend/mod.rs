@@ -177,6 +177,9 @@ pub struct Facts {
     pub serial: Option<String>,
     /// Model name.
     pub model: Option<String>,
+    /// Which attachment of a disk to this machine, in this boot, it is (Linux 5.15 and later): another one may be another disk, or
+    /// the same without what its cache held.
+    pub diskseq: Option<u64>,
     /// What a file may still take of its filesystem.
     pub growth: Option<Growth>,
     /// Sentences that a user should see.
@@ -582,6 +585,7 @@ fn sysfs_facts(dev: u64, block: bool, facts: &mut Facts) {
     facts.discard = read("queue/discard_max_bytes").is_some_and(|v| v != "0");
     facts.serial = read("device/serial").or_else(|| read("serial"));
     facts.model = read("device/model");
+    facts.diskseq = read("diskseq").and_then(|number| number.parse().ok());
 }
 
 pub(crate) fn sysfs_dir(dev: u64) -> PathBuf {

@@ -4,12 +4,14 @@
 //! this file `import` finds the same pools, only later. About shares it is all there is; they belong to this machine and
 //! not to the pool.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use braid_core::units::Uuid;
 use serde::{Deserialize, Serialize};
 
 use super::lock;
@@ -22,9 +24,29 @@ pub(super) struct Remembered {
     pub(super) name: String,
     /// Paths of members, in id order.
     pub(super) devices: Vec<PathBuf>,
+    /// How its disks were connected.
+    #[serde(default)]
+    pub(super) attached: Attached,
     /// In the order in which they were made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) shares: Vec<RememberedShare>,
+}
+
+/// How disks were connected to the machine: one that was connected anew since, in the same boot, may have lost what its cache held.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Attached {
+    /// The boot that this is about; the numbers begin anew with each.
+    pub(super) boot: String,
+    /// [Numbers](crate::backend::Facts::diskseq) of members, by uuid; files have none.
+    pub(super) disks: BTreeMap<String, u64>,
+}
+
+impl Attached {
+    /// Another number than the one that is remembered of this boot.
+    pub(super) fn is_another(&self, boot: Uuid, device: Uuid, diskseq: Option<u64>) -> bool {
+        let before = self.disks.get(&device.to_string()).filter(|_| self.boot == boot.to_string());
+        before.zip(diskseq).is_some_and(|(before, now)| *before != now)
+    }
 }
 
 /// One way in which a volume was shared.
@@ -153,7 +175,22 @@ mod tests {
 
     fn pool(uuid: &str, name: &str) -> Remembered {
         let devices = vec!["/dev/sdb".into(), "/srv/a b.img".into()];
-        Remembered { uuid: uuid.into(), name: name.into(), devices, shares: Vec::new() }
+        Remembered { uuid: uuid.into(), name: name.into(), devices, attached: Attached::default(), shares: Vec::new() }
+    }
+
+    #[test]
+    fn a_disk_that_was_connected_anew_in_this_boot_is_noticed() {
+        let (boot, other, disk) = (Uuid([1; 16]), Uuid([2; 16]), Uuid([3; 16]));
+        let attached = Attached { boot: boot.to_string(), disks: [(disk.to_string(), 7)].into() };
+        for (boot, disk, diskseq, is_another) in [
+            (boot, disk, Some(7), false),
+            (boot, disk, Some(8), true),
+            (boot, disk, None, false),
+            (other, disk, Some(8), false),
+            (boot, other, Some(8), false),
+        ] {
+            assert_eq!(attached.is_another(boot, disk, diskseq), is_another, "{boot} {disk} {diskseq:?}");
+        }
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! Devices come to an open pool and leave it.
 
-use std::sync::PoisonError;
-
 use braid_core::control::Done;
 use braid_core::device::{Device, Role};
 use braid_core::pool::trial::Outlook;
@@ -12,9 +10,8 @@ use braid_core::{ChunkType, Profile};
 use super::events::Severity;
 use super::pools::plan::{new_devices, set_tiers};
 use super::pools::{Claimed, devices_word};
-use super::views::MemberFacts;
 use super::{Daemon, OpenPool, lock};
-use crate::backend::{DiskSpec, Facts};
+use crate::backend::DiskSpec;
 use crate::control::api::*;
 use crate::control::size;
 
@@ -123,12 +120,7 @@ impl Daemon {
         let Done::Device(id) = pool.ask(|pump| pump.add(disk, new, spare))? else {
             return Err(ApiError::failed("device.add_failed", format!("{path} was not added")));
         };
-        let Facts { model, serial, note: notes, .. } = facts;
-        pool.narrator.joined(id, &path);
-        let mut members = pool.members.write().unwrap_or_else(PoisonError::into_inner);
-        members.about.members.insert(id, MemberFacts { path, model, serial, notes });
-        members.identities.extend(identity.map(|identity| (identity, id)));
-        members.faults.insert(id, fault);
+        pool.found(id, path, identity, fault, facts);
         Ok(id)
     }
 

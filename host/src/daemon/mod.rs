@@ -60,7 +60,7 @@ use braid_core::control::ControlError;
 use braid_core::report::PoolReport;
 use braid_core::units::{DeviceId, Uuid, VolumeId};
 
-use crate::backend::FaultHandle;
+use crate::backend::{Facts, FaultHandle};
 use crate::control::api::*;
 use crate::control::server::own_uid;
 use crate::control::service::Service;
@@ -68,7 +68,7 @@ use crate::pump::PumpHandle;
 use crate::reactor::Choice;
 use discover::Identity;
 use events::{Events, Narrator};
-use views::About;
+use views::{About, MemberFacts};
 
 pub use events::EVENTS_MAX;
 pub use shares::usual_tls_directory;
@@ -133,6 +133,15 @@ struct Members {
 }
 
 impl Members {
+    /// It is here, for the first time or again.
+    fn found(&mut self, id: DeviceId, path: String, identity: Option<Identity>, fault: FaultHandle, facts: Facts) {
+        self.forget(id);
+        let Facts { model, serial, diskseq, note: notes, .. } = facts;
+        self.about.members.insert(id, MemberFacts { path, model, serial, diskseq, notes });
+        self.identities.extend(identity.map(|identity| (identity, id)));
+        self.faults.insert(id, fault);
+    }
+
     /// It is none any more.
     fn forget(&mut self, id: DeviceId) {
         self.about.members.remove(&id);
@@ -157,6 +166,12 @@ struct OpenPool {
 impl OpenPool {
     fn members(&self) -> RwLockReadGuard<'_, Members> {
         self.members.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A member is here, for the first time or again.
+    fn found(&self, id: DeviceId, path: String, identity: Option<Identity>, fault: FaultHandle, facts: Facts) {
+        self.narrator.joined(id, &path);
+        self.members.write().unwrap_or_else(PoisonError::into_inner).found(id, path, identity, fault, facts);
     }
 
     fn about(&self) -> About {

@@ -36,6 +36,7 @@ pub(super) struct MemberFacts {
     pub(super) path: String,
     pub(super) model: Option<String>,
     pub(super) serial: Option<String>,
+    pub(super) diskseq: Option<u64>,
     pub(super) notes: Vec<String>,
 }
 

@@ -142,6 +142,72 @@ impl Drop for Mounted {
     }
 }
 
+/// Where a member is now is known from then on: in the status, to the next daemon, and on the day it is missing.
+#[test]
+fn a_member_that_came_back_elsewhere_is_known_there() {
+    let mut real = Real::start();
+    real.tank("raid1", &[GIB / 2, GIB / 2], 32 * MIB);
+    let (before, now) = (real.word("d1.img"), real.word("moved.img"));
+    real.ok("offline tank 2");
+    std::fs::rename(&before, &now).expect("rename");
+    real.ok(&format!("online tank 2 {now}"));
+    becomes_online(&real, 2);
+    let path = |real: &Real| real.json("device list")[1]["path"].as_str().expect("a path").to_string();
+    assert_eq!(path(&real), now);
+    assert!(real.ok("online tank moved.img").contains("is ONLINE"));
+    let run = real.braid(&format!("create other -d single -m dup {now}"));
+    assert!(run.code == 5 && run.err.contains("is device 2 of pool tank, which is open"), "{run:?}");
+    real.kill();
+    real.restart();
+    assert_eq!((state(&real, 2), path(&real)), ("ONLINE".into(), now.clone()));
+    real.ok("export tank");
+    std::fs::rename(&now, real.path("hidden")).expect("rename");
+    real.ok(&format!("import tank {}", real.word("d0.img")));
+    let status = real.ok("status tank");
+    assert!(status.contains(&format!("device 2 (last seen at {now},")), "{status}");
+}
+
+/// Numbers of attachments are the kernel's; loop devices have them as USB disks do.
+#[test]
+fn a_disk_that_was_connected_anew_counts_as_after_a_power_cut() {
+    const NAME: &str = "a_disk_that_was_connected_anew_counts_as_after_a_power_cut";
+    if !have(NAME, &[Need::Root, Need::Node("/dev/loop-control"), Need::Tool("losetup")]) {
+        return;
+    }
+    let mut real = Real::start();
+    let file = real.disk("disk", 256 * MIB);
+    let device = sh(&format!("losetup -f --show {file}")).trim().to_string();
+    let told = |real: &Real| real.ok("events").contains(&format!("{device} was disconnected and connected again"));
+    if !std::fs::exists(format!("/sys/block/{}/diskseq", device.trim_start_matches("/dev/"))).unwrap_or_default() {
+        return eprintln!("skipped {NAME}: this kernel does not number attachments");
+    }
+    let other = real.disk("other", 256 * MIB);
+    real.ok(&format!("create tank -d raid1 -m raid1 {device} {other}"));
+    real.ok("volume create tank/v 32M");
+    write(&real, 0, 8 * MIB, 1);
+    real.kill();
+    real.restart();
+    assert!(!told(&real) && state(&real, 1) == "ONLINE", "it stayed where it was");
+    write(&real, 0, 4 * MIB, 2);
+    real.kill();
+    // The kernel lets go of it in its own time.
+    sh(&format!("losetup -d {device}"));
+    let begun = Instant::now();
+    while crate::real::shell(&format!("losetup {device} {file}")).code != 0 {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{device} stays as it is");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    real.restart();
+    assert!(told(&real), "{}", real.ok("events"));
+    let run = real.braid("scrub -w tank");
+    assert!(run.code == 0 && run.out.contains("nothing found"), "{run:?}");
+    real.kill();
+    real.restart();
+    assert!(!told(&real), "it is known as it is now");
+    real.ok("destroy -y tank");
+    sh(&format!("losetup -d {device}"));
+}
+
 /// Nothing was written since the opening, so there is nothing to wait for; that it was asked for is no error.
 #[test]
 fn a_member_is_taken_out_right_after_an_import() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use braid_core::meta::superblock::Superblock;
+use braid_core::units::Uuid;
 
 use super::{Claimed, devices_word};
 use crate::backend::{self, Disk, DiskSpec, Facts, OpenError, OpenOptions};
@@ -185,6 +186,8 @@ impl Daemon {
         if let Ok(open) = self.pools.get(name) {
             return Err(format!("a pool named {name} is open already ({})", open.uuid));
         }
+        let attached = self.cache.pool(&group.uuid.to_string()).map(|known| known.attached).unwrap_or_default();
+        let mut anew = Vec::new();
         let mut members = Vec::new();
         let mut superblocks = Vec::new();
         for (id, found) in &group.members {
@@ -200,9 +203,21 @@ impl Daemon {
                 return Err(format!("{path} has changed since it was looked at"));
             }
             let identity = Identity::of(&found.path);
+            if attached.is_another(self.boot, now.device_uuid, facts.diskseq) {
+                anew.push(path.clone());
+            }
             // The name is written by the first checkpoint, from the newest of these.
             superblocks.push(Superblock { name: name.into(), ..*now });
             members.push((*id, Claimed { spec, path, identity, disk: Some(disk), facts }));
+        }
+        if !anew.is_empty() {
+            let message = format!(
+                "{} was disconnected and connected again since the pool was open: what nobody had flushed counts as lost, as after a \
+                 power cut",
+                anew.join(" ")
+            );
+            self.events.tell(Severity::Warning, Some(name), "device.connected_anew", message);
+            superblocks.iter_mut().for_each(|superblock| superblock.boot = Uuid::default());
         }
         let pool = self.open_pool(name, group.uuid, members, Setup::Import(superblocks), without)?;
         let message = format!("pool {name} was opened from {}", devices_word(group.members.len()));

@@ -7,16 +7,17 @@ use braid_core::control::{Command, Done};
 use braid_core::device::FAULTS_MAX;
 use braid_core::report::DeviceReport;
 
+use super::Claimed;
 use super::import::claim_member;
 use crate::backend::{Disk, DiskSpec, OpenOptions};
 use crate::control::api::*;
-use crate::daemon::discover::{self, Look};
+use crate::daemon::discover::{self, Identity, Look};
 use crate::daemon::events::Severity;
 use crate::daemon::{Daemon, OpenPool, lock};
 
 /// What there is where a member may be.
 enum Returning {
-    Here(Disk),
+    Here(Box<Claimed>),
     /// What was there once cannot be told any more: the sentence says why.
     Damaged(String),
     /// Nothing, or something else.
@@ -40,8 +41,12 @@ impl Daemon {
         let id = device.id;
         // The kernel may still hold the file of a disk that went, and our own lock with it.
         pool.ask(|pump| pump.let_go(id))?;
-        let (disk, path) = self.find_member(&pool, &device, request)?;
+        let Claimed { path, identity, disk, facts, .. } = self.find_member(&pool, &device, request)?;
+        let disk = disk.expect("a member that was found is open");
+        let fault = disk.fault_handle();
         let done = pool.ask(|pump| pump.online(id, disk))?;
+        pool.found(id, path.clone(), identity, fault, facts);
+        self.remember(&pool);
         let what = format!("device {id} of pool {}, at {path}: what it missed is caught up", pool.name);
         self.events.tell(Severity::Info, Some(&pool.name), "device.online", what.clone());
         Ok(Change { changed: done != Done::Unchanged, what, ..Change::default() })
@@ -83,12 +88,7 @@ impl Daemon {
     }
 
     /// The disk with this member's superblock: where it was said to be, where it was, or wherever it is now.
-    fn find_member(
-        &self,
-        pool: &OpenPool,
-        device: &DeviceReport,
-        request: &OnlineDevice,
-    ) -> Result<(Disk, String), ApiError> {
+    fn find_member(&self, pool: &OpenPool, device: &DeviceReport, request: &OnlineDevice) -> Result<Claimed, ApiError> {
         let known = pool.about().members.get(&device.id).map(|facts| facts.path.clone());
         let mut places: Vec<PathBuf> = Vec::new();
         places.extend(request.path.as_ref().map(PathBuf::from));
@@ -103,7 +103,7 @@ impl Daemon {
         let (mut why, mut damaged) = (Vec::new(), None);
         for (i, place) in places.into_iter().enumerate() {
             match self.claim_returning(pool, device, &place) {
-                Ok(Returning::Here(disk)) => return Ok((disk, place.display().to_string())),
+                Ok(Returning::Here(member)) => return Ok(*member),
                 Ok(Returning::Damaged(problem)) if i < expected => {
                     why.push(problem);
                     damaged = Some(place);
@@ -148,14 +148,17 @@ impl Daemon {
                 return Ok(other);
             }
         }
-        let (disk, _) = claim_member(&spec, options).map_err(|e| discover::with_source(&e))?;
+        let (disk, facts) = claim_member(&spec, options).map_err(|e| discover::with_source(&e))?;
         let found = match is_it(&disk) {
             Ok(found) => found,
             Err(other) => return Ok(other),
         };
         let is_ours = pool.ask(move |pump| pump.with_engine(move |engine| engine.knows(&found)));
         match is_ours {
-            Ok(true) => Ok(Returning::Here(disk)),
+            Ok(true) => {
+                let (path, identity) = (place.display().to_string(), Identity::of(place));
+                Ok(Returning::Here(Box::new(Claimed { spec, path, identity, disk: Some(disk), facts })))
+            }
             Ok(false) => Err(format!(
                 "{} was opened without the others and went its own way; import it alone and copy what you need",
                 place.display()

@@ -13,14 +13,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
+use braid_core::control::Command;
+use braid_core::report::{DeviceReport, PoolReport};
 use braid_core::request::Event;
 use braid_core::units::{DeviceId, Uuid};
 
-use super::cache::Remembered;
+use super::cache::{Attached, Remembered};
 use super::discover::Identity;
 use super::events::{Narrator, Severity};
 use super::views::{self, About, MemberFacts};
-use super::{Daemon, Members, OpenPool};
+use super::{Daemon, Members, OpenPool, seen};
 use crate::backend::{Disk, DiskSpec, Facts};
 use crate::pump::{self, PumpHandle, Setup, Without};
 
@@ -64,27 +66,23 @@ impl Daemon {
         setup: Setup,
         without: Without,
     ) -> Result<Arc<OpenPool>, String> {
-        let mut facts = BTreeMap::new();
-        let mut identities = Vec::new();
-        let mut faults = BTreeMap::new();
-        let mut disks = Vec::new();
-        for (id, claimed) in members {
-            let Some(disk) = claimed.disk else { continue };
-            identities.extend(claimed.identity.map(|i| (i, id)));
-            faults.insert(id, disk.fault_handle());
-            let Facts { model, serial, note: notes, .. } = claimed.facts;
-            facts.insert(id, MemberFacts { path: claimed.path, model, serial, notes });
-            disks.push((id, disk));
-        }
-        let paths: HashMap<DeviceId, String> = facts.iter().map(|(id, f)| (*id, f.path.clone())).collect();
         let about = About {
             opened_at: SystemTime::now(),
             opened_ns: views::monotonic_ns(),
-            members: facts,
+            members: BTreeMap::new(),
             reactor: String::new(),
             forgotten: 0,
         };
-        let members = Arc::new(RwLock::new(Members { about, identities, faults }));
+        let mut found = Members { about, identities: Vec::new(), faults: BTreeMap::new() };
+        let mut disks = Vec::new();
+        for (id, Claimed { path, identity, disk, facts, .. }) in members {
+            let Some(disk) = disk else { continue };
+            found.found(id, path, identity, disk.fault_handle(), facts);
+            disks.push((id, disk));
+        }
+        let paths: HashMap<DeviceId, String> =
+            found.about.members.iter().map(|(id, f)| (*id, f.path.clone())).collect();
+        let members = Arc::new(RwLock::new(found));
         let narrator = Arc::new(Narrator::new(name, paths));
         let (tells, known, events) = (narrator.clone(), members.clone(), self.events.clone());
         let options = pump::Options {
@@ -129,15 +127,40 @@ impl Daemon {
         Ok(pool)
     }
 
+    /// The pool's records say where a member was seen last, for the day it is missing.
+    fn note_places(&self, pool: &OpenPool, report: &PoolReport, about: &About) {
+        for device in report.devices.iter().filter(|d| d.state.is_used()) {
+            let Some(MemberFacts { path, serial, .. }) = about.members.get(&device.id) else { continue };
+            let (device, before, value) = (device.id, &device.path, seen::record(path, serial.as_deref()));
+            if *before == value {
+                continue;
+            }
+            let command = Command::SetDevice { device, name: "path".into(), value };
+            if let Err(why) = pool.ask(move |pump| pump.control(command)) {
+                tracing::warn!(
+                    pool = pool.name,
+                    "that device {device} is at {path} now could not be noted: {}",
+                    why.message
+                );
+            }
+        }
+    }
+
     /// Pools in memory only are not worth remembering: they are gone with the process.
     pub(super) fn remember(&self, pool: &OpenPool) {
-        let about = pool.about();
+        let (about, report) = (pool.about(), pool.report());
+        if let Ok(report) = &report {
+            self.note_places(pool, report, &about);
+        }
         let paths = about.members.values().map(|m| &m.path).filter(|p| kept_on(p).is_some());
         let mut devices: Vec<PathBuf> = paths.map(PathBuf::from).collect();
         if devices.is_empty() {
             return;
         }
-        let is_whole = pool.report().is_ok_and(|r| r.devices.len() == devices.len());
+        let members = report.map(|report| report.devices).unwrap_or_default();
+        let is_whole = members.len() == devices.len();
+        let seq = |d: &DeviceReport| Some((d.uuid.to_string(), about.members.get(&d.id)?.diskseq?));
+        let attached = Attached { boot: self.boot.to_string(), disks: members.iter().filter_map(seq).collect() };
         let uuid = pool.uuid.to_string();
         self.update_cache(&uuid.clone(), |known| {
             let (before, shares) = known.map_or_else(Default::default, |k| (k.devices, k.shares));
@@ -146,7 +169,7 @@ impl Daemon {
                 let away: Vec<_> = before.into_iter().filter(|d| !devices.contains(d)).collect();
                 devices.extend(away);
             }
-            Some(Remembered { uuid, name: pool.name.clone(), devices, shares })
+            Some(Remembered { uuid, name: pool.name.clone(), devices, attached, shares })
         });
     }
 
