@@ -41,8 +41,11 @@ pub(crate) struct VolumeCreateArgs {
 #[derive(Args, Debug)]
 pub(crate) struct ResizeArgs {
     /// POOL/NAME and the new size, or +SIZE to add
-    #[arg(value_name = "POOL/NAME|SIZE", required = true, allow_hyphen_values = true)]
-    pub(crate) words: Vec<String>,
+    #[arg(value_name = "POOL/NAME")]
+    pub(crate) first: String,
+    // Not a list: what follows one with hyphens would be taken for its values, flags as well.
+    #[arg(value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) second: Option<String>,
     #[command(flatten)]
     pub(crate) change: ChangeFlags,
 }

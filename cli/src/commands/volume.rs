@@ -76,7 +76,8 @@ const VOLUMES: &[Column<VolumeInfo>] = &[
 ];
 
 pub(crate) fn resize(context: &Context, args: ResizeArgs) -> Outcome {
-    let (word, size) = volume_and_size(&args.words, "resize tank/v +5G")?;
+    let words: Vec<String> = [Some(args.first), args.second].into_iter().flatten().collect();
+    let (word, size) = volume_and_size(&words, "resize tank/v +5G")?;
     let (pool, volume) = resolve::volume(&word)?;
     let (sign, digits) = match size.split_at_checked(1) {
         Some(("+", rest)) => (Some(1), rest),

@@ -468,6 +468,9 @@ fn volumes() {
         ("resize tank/vm0 +5G", "volume.resize", "size_bytes", 5 << 30),
         ("volume resize tank/vm0 -5G", "volume.resize", "size_bytes", -(5i64 << 30)),
         ("resize 20G tank/vm0", "volume.resize", "size_bytes", 20 << 30),
+        ("resize tank/vm0 20G --json", "volume.resize", "size_bytes", 20 << 30),
+        ("resize tank/vm0 -5G --json -n", "volume.resize", "size_bytes", -(5i64 << 30)),
+        ("resize -j tank/vm0 -n 20G", "volume.resize", "size_bytes", 20 << 30),
     ] {
         let run = daemon.braid(line);
         assert_eq!(run.code, 0, "{line}: {run:?}");
@@ -475,7 +478,7 @@ fn volumes() {
         assert_eq!(asked[key].as_i64(), Some(value), "{line}");
         assert_eq!(
             asked.get("relative").and_then(|r| r.as_bool()).unwrap_or(false),
-            line.contains(['+', '-']) && !line.contains("-V"),
+            line.contains("+5G") || line.contains("-5G"),
             "{line}"
         );
     }
