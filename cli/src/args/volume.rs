@@ -40,9 +40,10 @@ pub(crate) struct VolumeCreateArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ResizeArgs {
-    /// POOL/NAME and the new size, or +SIZE to add
+    /// The volume
     #[arg(value_name = "POOL/NAME")]
     pub(crate) first: String,
+    /// The new size, or +SIZE to add
     // Not a list: what follows one with hyphens would be taken for its values, flags as well.
     #[arg(value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) second: Option<String>,
