@@ -186,6 +186,11 @@ impl Service for Mock {
         Self::pool(&r.pool)?;
         change(format!("errors of pool {} are counted anew", r.pool), false)
     }
+    fn trace(&self, r: TakeTrace) -> Result<TracePart, ApiError> {
+        self.note(&r);
+        Self::pool(&r.pool)?;
+        Ok(TracePart::default())
+    }
     fn scrub(&self, r: Scrub) -> Result<Change, ApiError> {
         self.note(&r);
         Self::pool(&r.pool)?;

@@ -44,13 +44,9 @@ pub trait Service: Send + Sync + 'static {
     fn device_scan(&self, request: ScanDevices) -> Result<Vec<ScannedDevice>, ApiError>;
 
     /// Uses a member again that was away, and catches it up.
-    fn device_online(&self, _request: OnlineDevice) -> Result<Change, ApiError> {
-        Err(ApiError::not_yet("online"))
-    }
+    fn device_online(&self, request: OnlineDevice) -> Result<Change, ApiError>;
     /// Uses a member no more.
-    fn device_offline(&self, _request: OfflineDevice) -> Result<Change, ApiError> {
-        Err(ApiError::not_yet("offline"))
-    }
+    fn device_offline(&self, request: OfflineDevice) -> Result<Change, ApiError>;
     /// Counts errors of members anew.
     fn device_clear(&self, request: ClearErrors) -> Result<Change, ApiError>;
 
@@ -65,9 +61,7 @@ pub trait Service: Send + Sync + 'static {
     /// Forgets a volume and its content.
     fn volume_destroy(&self, request: DestroyVolume) -> Result<Change, ApiError>;
     /// Where the content of a volume is.
-    fn volume_map(&self, _request: MapVolume) -> Result<Vec<MapExtent>, ApiError> {
-        Err(ApiError::not_yet("volume map"))
-    }
+    fn volume_map(&self, request: MapVolume) -> Result<Vec<MapExtent>, ApiError>;
 
     /// Serves a volume; ready to be connected to when this returns.
     fn share(&self, request: CreateShare) -> Result<ShareInfo, ApiError>;
@@ -82,34 +76,20 @@ pub trait Service: Send + Sync + 'static {
     fn scrub_status(&self, request: ScrubStatus) -> Result<Vec<ScrubInfo>, ApiError>;
 
     /// Makes devices members of an open pool.
-    fn add(&self, _request: AddDevices) -> Result<Change, ApiError> {
-        Err(ApiError::not_yet("add"))
-    }
+    fn add(&self, request: AddDevices) -> Result<Change, ApiError>;
     /// Begins to empty a member; when that is done it is none any more. Refused when the rest has no room.
-    fn remove(&self, _request: RemoveDevice) -> Result<Change, ApiError> {
-        Err(ApiError::not_yet("remove"))
-    }
+    fn remove(&self, request: RemoveDevice) -> Result<Change, ApiError>;
     /// Adds a device and begins to empty the member that it is to replace.
-    fn replace(&self, _request: ReplaceDevice) -> Result<Change, ApiError> {
-        Err(ApiError::not_yet("replace"))
-    }
+    fn replace(&self, request: ReplaceDevice) -> Result<Change, ApiError>;
     /// Begins to write chunks anew. Refused when there is no room, or, unless forced, when fewer failures are survived then.
-    fn balance(&self, _request: Balance) -> Result<Change, ApiError> {
-        Err(ApiError::not_yet("balance"))
-    }
+    fn balance(&self, request: Balance) -> Result<Change, ApiError>;
     /// Pauses, resumes or cancels what the last two began.
-    fn job(&self, _request: JobControl) -> Result<Change, ApiError> {
-        Err(ApiError::not_yet("jobs"))
-    }
+    fn job(&self, request: JobControl) -> Result<Change, ApiError>;
     /// The last job of a pool, or of all.
-    fn job_status(&self, _request: JobStatus) -> Result<Vec<JobInfo>, ApiError> {
-        Err(ApiError::not_yet("jobs"))
-    }
+    fn job_status(&self, request: JobStatus) -> Result<Vec<JobInfo>, ApiError>;
 
     /// What clients asked since the last question.
-    fn trace(&self, _request: TakeTrace) -> Result<TracePart, ApiError> {
-        Err(ApiError::not_yet("trace"))
-    }
+    fn trace(&self, request: TakeTrace) -> Result<TracePart, ApiError>;
 
     /// What happened, oldest first.
     fn events(&self, request: ListEvents) -> Result<Vec<EventInfo>, ApiError>;
