@@ -465,6 +465,13 @@ pub enum Event {
         /// The device.
         device: DeviceId,
     },
+    /// At an opening a device turned out to be older than it can be: a copy of another time, or it lost what it had confirmed.
+    DeviceOlder {
+        /// The device.
+        device: DeviceId,
+        /// Others have what it holds: all of that is made anew. Otherwise it is used as it is.
+        is_spared: bool,
+    },
     /// A device answers, but missed something: it is read where it is up to date, and caught up.
     DeviceSuspect {
         /// The device.

@@ -234,6 +234,7 @@ impl Engine {
             pool,
             mut superblock,
             mut behind,
+            older,
             log_copies_differ,
             pages,
             root,
@@ -250,7 +251,7 @@ impl Engine {
         behind.retain(|&id, _| pool.is_online(id));
         let is_claimed = !behind.is_empty() || pool.devices().any(|d| d.state == DeviceState::Missing);
         superblock.generation += u64::from(is_claimed);
-        let claim = is_claimed.then(|| commit::Claim { superblock: superblock.clone(), behind });
+        let claim = is_claimed.then(|| commit::Claim { superblock: superblock.clone(), behind, older: older.clone() });
         superblock.epoch = superblock.epoch.wrapping_add(1);
         superblock.boot = boot;
         let (blocks, epoch) = (u64::from(superblock.log_blocks), superblock.epoch);
@@ -303,6 +304,7 @@ impl Engine {
         let missing = |d: &&crate::device::Device| d.state == DeviceState::Missing;
         let missing: Vec<DeviceId> = engine.pool.devices().filter(missing).map(|d| d.id).collect();
         missing.into_iter().for_each(|id| engine.note_gone(id));
+        older.iter().for_each(|&id| engine.note_older(id));
         engine.take_up_job();
         engine.find_open_chunks();
         engine.orphan_pages(orphans);

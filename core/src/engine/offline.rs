@@ -7,6 +7,7 @@ use super::Engine;
 use super::control::{Due, Outcome};
 use crate::control::{ControlError, Done, ErrorKind};
 use crate::device::DeviceState;
+use crate::engine::Slip;
 use crate::meta::Superblock;
 use crate::meta::record::Record;
 use crate::regions::{self, REGION, Region};
@@ -110,6 +111,23 @@ impl Engine {
             member.roster = self.roster;
         }
         self.copies_lost(device);
+    }
+
+    /// At an opening: the superblock of a member is older than it can be, so it is a copy of another time, or lost what it had
+    /// confirmed. Nothing it holds counts, where others have it.
+    pub(super) fn note_older(&mut self, device: DeviceId) {
+        if !self.pool.is_online(device) || self.slips(Slip::OlderTrusted) {
+            return;
+        }
+        let is_spared = self.spares(device);
+        if is_spared {
+            self.note_all_stale(device);
+            if let Some(member) = self.pool.device_mut(device).filter(|d| d.state == DeviceState::Online) {
+                member.become_state(DeviceState::Suspect);
+            }
+            self.post_views();
+        }
+        self.outputs.push_back(Output::Event(Event::DeviceOlder { device, is_spared }));
     }
 
     fn note_all_stale(&mut self, device: DeviceId) {

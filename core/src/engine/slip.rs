@@ -51,6 +51,8 @@ pub enum Slip {
     CaughtUpAtOnce,
     /// A stale copy is read like others.
     StaleTrusted,
+    /// A member that is older than it can be counts like others.
+    OlderTrusted,
     /// What a member loses with its cache is not noted.
     LossNotNoted,
     /// A write that is to be stable is answered by the flush after the one that lost it with a cache.

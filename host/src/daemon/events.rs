@@ -221,6 +221,17 @@ impl Narrator {
                 "device.suspect",
                 format!("{} missed something and is caught up: {}", self.device(device), error_name(error)),
             ),
+            Event::DeviceOlder { device, is_spared } => {
+                let follows = match is_spared {
+                    true => "all of it is made anew from the others",
+                    false => "nothing else has all of it, so it is used as it is, and a scrub shows what differs",
+                };
+                let message = format!(
+                    "{} is older than the others know it: a copy of another time, or it lost what it had confirmed; {follows}",
+                    self.device(device)
+                );
+                (Severity::Error, "device.older", message)
+            }
             Event::DeviceOnline { device } => {
                 (Severity::Info, "device.caught_up", format!("{} is up to date again", self.device(device)))
             }

@@ -19,6 +19,7 @@ mod matrix;
 mod members;
 mod mend;
 mod moving;
+mod older;
 mod parity;
 mod queues;
 mod read_policy;

@@ -18,7 +18,7 @@
 //! *Requests wait* where something that was found is not on all copies, or members may know more: a power cut may take just those
 //! who have a mark that a write relies on, or bring back who knows nothing of it.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::checkpoint::Step;
@@ -38,6 +38,8 @@ pub(in crate::engine) struct Claim {
     pub(in crate::engine) superblock: Superblock,
     /// Members that say an earlier one, and what they said before.
     pub(in crate::engine) behind: BTreeMap<DeviceId, u64>,
+    /// Members that get none: until an image says what they lack, their own superblocks do.
+    pub(in crate::engine) older: BTreeSet<DeviceId>,
 }
 
 impl Claim {
@@ -46,6 +48,9 @@ impl Claim {
     /// until then. The superblock of the next image goes to one of their slots; torn there, it must not leave what they had before,
     /// so the other one gets the claim too.
     fn generation(&self, member: DeviceId, round: u8) -> Option<u64> {
+        if self.older.contains(&member) {
+            return None;
+        }
         let claimed = self.superblock.generation;
         match (round, self.behind.get(&member)) {
             (0, None) => Some(claimed),

@@ -63,6 +63,8 @@ pub struct Opened {
     pub(crate) superblock: Superblock,
     /// Members whose superblocks are not that one, and their generations.
     pub(crate) behind: BTreeMap<DeviceId, u64>,
+    /// Members whose superblocks are older than they can be, and that nobody says were away: what they hold may be of any time.
+    pub(crate) older: BTreeSet<DeviceId>,
     /// Copies of the log differ: with one of them something may go that was found.
     pub(crate) log_copies_differ: bool,
     pub(crate) pages: PageSpace,
@@ -101,6 +103,9 @@ impl Opened {
     }
 }
 
+/// Superblocks that a member in use may have missed: one with each opening that was cut short among its claims, and a checkpoint.
+const OLDER_BY: u64 = 8;
+
 /// See the module.
 pub struct Assembly {
     superblock: Superblock,
@@ -109,6 +114,8 @@ pub struct Assembly {
     apart: BTreeSet<DeviceId>,
     /// They missed checkpoints, or have one that the others know nothing of; with the generations that they say.
     behind: BTreeMap<DeviceId, u64>,
+    /// See [`Opened::older`].
+    older: BTreeSet<DeviceId>,
     same_boot: bool,
     have: BTreeMap<MetaRead, Held>,
     /// What the records said, while the stripe journal is read.
@@ -158,11 +165,15 @@ impl Assembly {
         let present = present.into_iter().filter(|(id, _)| !apart.contains(id)).collect();
         let is_behind = |sb: &&Superblock| sb.generation < superblock.generation || is_left(sb);
         let behind = found.iter().filter(is_behind).map(|sb| (sb.device, sb.generation)).collect();
+        let is_older = |sb: &&Superblock| {
+            sb.generation.saturating_add(OLDER_BY) <= superblock.generation && !superblock.without.contains(&sb.device)
+        };
+        let older = found.iter().filter(is_older).map(|sb| sb.device).filter(|id| !apart.contains(id)).collect();
         // What comes next counts against all of them, and goes to the slot that this one is not in.
         let most = found.iter().map(|sb| sb.generation).max().unwrap_or(superblock.generation);
         superblock.generation = most + (most - superblock.generation) % 2;
         let same_boot = superblock.boot == boot;
-        Ok(Assembly { superblock, present, apart, behind, same_boot, have: BTreeMap::new(), opened: None })
+        Ok(Assembly { superblock, present, apart, behind, older, same_boot, have: BTreeMap::new(), opened: None })
     }
 
     /// What a read of [`Step::Read`] gave.
@@ -339,6 +350,7 @@ impl Assembly {
         Ok(Opened {
             superblock: sb.clone(),
             behind: self.behind.clone(),
+            older: self.older.clone(),
             log_copies_differ: log.copies_differ,
             pages: space,
             root: root_pages,
