@@ -113,8 +113,8 @@ impl Engine {
         self.copies_lost(device);
     }
 
-    /// At an opening: the superblock of a member is older than it can be, so it is a copy of another time, or lost what it had
-    /// confirmed. Nothing it holds counts, where others have it.
+    /// At an opening: the superblock of a member is older than it can be, so it is a copy of another time, or could not be written for
+    /// long. Nothing the member holds counts, where others have it.
     pub(super) fn note_older(&mut self, device: DeviceId) {
         if !self.pool.is_online(device) || self.slips(Slip::OlderTrusted) {
             return;

@@ -227,7 +227,8 @@ impl Narrator {
                     false => "nothing else has all of it, so it is used as it is, and a scrub shows what differs",
                 };
                 let message = format!(
-                    "{} is older than the others know it: a copy of another time, or it lost what it had confirmed; {follows}",
+                    "{} is older than the others know it: a copy of another time, or one whose superblock could not be written; \
+                     {follows}",
                     self.device(device)
                 );
                 (Severity::Error, "device.older", message)

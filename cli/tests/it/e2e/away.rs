@@ -208,6 +208,36 @@ fn a_disk_that_was_connected_anew_counts_as_after_a_power_cut() {
     sh(&format!("losetup -d {device}"));
 }
 
+/// As when the snapshot of one disk is put back; without checksums nothing else would notice.
+#[test]
+fn a_copy_of_another_time_is_made_anew() {
+    let mut real = Real::start();
+    let disks = [real.disk("d0.img", 256 * MIB), real.disk("d1.img", 256 * MIB)];
+    real.ok(&format!("create tank -o checksum=none -d raid1 -m raid1 {}", disks.join(" ")));
+    real.ok("volume create tank/v 32M");
+    write(&real, 0, 8 * MIB, 1);
+    real.stop();
+    std::fs::copy(&disks[1], real.path("then")).expect("copy");
+    for _ in 0..5 {
+        real.restart();
+        // It is open, and not only about to be.
+        real.ok("status tank");
+        real.stop();
+    }
+    real.restart();
+    write(&real, 0, 8 * MIB, 2);
+    real.kill();
+    std::fs::rename(real.path("then"), &disks[1]).expect("rename");
+    real.restart();
+    let events = real.ok("events tank");
+    assert!(events.contains("d1.img) is older than the others know it"), "{events}");
+    becomes_online(&real, 2);
+    // It has all of that now, and may be the only one.
+    real.ok("wait tank");
+    let run = real.braid("scrub -w tank");
+    assert!(run.code == 0 && run.out.contains("nothing found"), "{run:?}");
+}
+
 /// Nothing was written since the opening, so there is nothing to wait for; that it was asked for is no error.
 #[test]
 fn a_member_is_taken_out_right_after_an_import() {
