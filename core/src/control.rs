@@ -77,6 +77,12 @@ pub enum Command {
         /// Which.
         device: DeviceId,
     },
+    /// The same of one that is an older copy of the member, as [`Engine::is_older`](crate::Engine::is_older) says of its superblock:
+    /// all of it is made anew, where others have it.
+    OnlineOlder {
+        /// Which.
+        device: DeviceId,
+    },
     /// Use a member no more until it is asked for, or until the next opening; what it misses is noted.
     OfflineDevice {
         /// Which.

@@ -327,7 +327,8 @@ impl Pool {
                         device.role = old.role;
                     }
                     (device.written, device.flushed) = (old.written, old.flushed);
-                    (device.faults, device.is_behind) = (old.faults, old.is_behind);
+                    (device.faults, device.last_error) = (old.faults, old.last_error);
+                    (device.is_behind, device.had) = (old.is_behind, old.had);
                 }
                 self.members_changed();
                 put(&mut self.devices, device.id.index(), *device);

@@ -109,7 +109,8 @@ impl Engine {
                 Ok((note.map_or(done, Done::Adjusted), due))
             }
             Command::SetDevice { device, name, value } => self.set_device(device, &name, &value),
-            Command::OnlineDevice { device } => self.online_device(device),
+            Command::OnlineDevice { device } => self.online_device(device, false),
+            Command::OnlineOlder { device } => self.online_device(device, true),
             Command::OfflineDevice { device } => self.offline_device(device),
             Command::ClearErrors { device } => self.clear_errors(device),
             Command::Checkpoint => Ok((Done::Changed, Due::Checkpoint)),

@@ -9,6 +9,7 @@ use crate::control::{ControlError, Done, ErrorKind};
 use crate::device::DeviceState;
 use crate::engine::Slip;
 use crate::meta::Superblock;
+use crate::meta::assembly::is_older;
 use crate::meta::record::Record;
 use crate::regions::{self, REGION, Region};
 use crate::request::{Event, IoError, Output};
@@ -18,7 +19,7 @@ use crate::volume::Entry;
 impl Engine {
     /// The host has the member open again. What it missed is noted and is caught up; of one that was given up nothing was
     /// noted, so it is behind in everything.
-    pub(super) fn online_device(&mut self, id: DeviceId) -> Outcome {
+    pub(super) fn online_device(&mut self, id: DeviceId, is_older: bool) -> Outcome {
         let state = self.member(id)?;
         if state.is_used() {
             let done = if self.try_again(id) { Done::Changed } else { Done::Unchanged };
@@ -28,8 +29,12 @@ impl Engine {
             let text = format!("pool {:?} cannot write its records; export and import it", self.pool.name);
             return Err(ControlError::new(ErrorKind::Io, text));
         }
-        if state == DeviceState::Failed {
+        let is_spared = self.spares(id);
+        if state == DeviceState::Failed || is_older && is_spared {
             self.note_all_stale(id);
+        }
+        if is_older {
+            self.outputs.push_back(Output::Event(Event::DeviceOlder { device: id, is_spared }));
         }
         let member = self.pool.device_mut(id).expect("just seen");
         member.become_state(DeviceState::Suspect);
@@ -47,6 +52,12 @@ impl Engine {
     /// holds what none of them knows.
     pub fn knows(&self, member: &Superblock) -> bool {
         self.commit.knows(member)
+    }
+
+    /// Whether what a member says of itself when it is back is older than what it had when it went: see
+    /// [`Command::OnlineOlder`](crate::control::Command::OnlineOlder).
+    pub fn is_older(&self, member: &Superblock) -> bool {
+        self.pool.device(member.device).is_some_and(|d| is_older(member.generation, d.had))
     }
 
     /// Takes a member out of use, if everything on it is elsewhere too.
@@ -90,8 +101,10 @@ impl Engine {
 
     /// What it has of the last writes may be gone with its cache.
     fn member_goes(&mut self, device: DeviceId, error: IoError, event: Event) {
+        let generation = self.commit.generation();
         let Some(member) = self.pool.device_mut(device).filter(|d| d.state.is_used()) else { return };
         member.become_state(DeviceState::Missing);
+        member.had = if member.is_behind { member.had } else { generation };
         self.note_gone(device);
         self.renew_roster(device);
         self.outputs.push_back(Output::Event(event));

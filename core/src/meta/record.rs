@@ -520,6 +520,7 @@ fn decode_device(r: &mut Reader<'_>) -> Result<Device, Malformed> {
         flushed: 0,
         faults: 0,
         last_error: None,
+        had: 0,
         is_behind: false,
         roster: 0,
     })

@@ -269,7 +269,7 @@ impl Step {
             Command::ScrubPause => Step::Scrub("pause".into()),
             Command::ScrubResume => Step::Scrub("resume".into()),
             Command::ScrubCancel => Step::Scrub("cancel".into()),
-            Command::OnlineDevice { device } => Step::Online(device.0),
+            Command::OnlineDevice { device } | Command::OnlineOlder { device } => Step::Online(device.0),
             Command::OfflineDevice { device } => Step::Offline(device.0),
             Command::ClearErrors { device } => Step::Clear(device.map(|id| id.0)),
             Command::AddDevice(new) => Step::Add(Member { kind: new.class.name().into(), bytes: new.size }),

@@ -4,6 +4,7 @@ use braid_core::control::{Command, VolumeClass};
 use braid_core::request::{Event, Op};
 use braid_core::units::{DeviceId, MIB, VolumeId};
 use braid_core::{DeviceState, Profile, Slip};
+use braid_sim::disk::Disk;
 use braid_sim::world::Shape;
 use braid_sim::{Crash, Model, World};
 
@@ -12,9 +13,8 @@ use crate::scrub::WRITE;
 
 const TWO: DeviceId = DeviceId(2);
 
-/// Runs on after a look at the disk of a member, goes down, and has that put back: as when the snapshot of one disk is. Without
-/// checksums nothing but its superblock tells.
-fn put_back(profile: Profile, devices: usize, slip: Option<Slip>) -> (World, VolumeId) {
+/// Runs on after a look at the disk of a member. Without checksums nothing but its superblock tells.
+fn runs_on(profile: Profile, devices: usize) -> (World, VolumeId, Disk) {
     let shape = Shape { size: 256 * MIB, model: Model::shipped("sata-ssd").unwrap(), class: "ssd" };
     let set = [("checksum", "none")];
     let mut world = World::with_pool(1, &vec![shape; devices], profile, Profile::Raid1, &set);
@@ -28,6 +28,12 @@ fn put_back(profile: Profile, devices: usize, slip: Option<Slip>) -> (World, Vol
         world.control(Command::Checkpoint).unwrap();
     }
     world.run_until_quiet();
+    (world, v, old)
+}
+
+/// Goes down, and has that put back: as when the snapshot of one disk is.
+fn put_back(profile: Profile, devices: usize, slip: Option<Slip>) -> (World, VolumeId) {
+    let (mut world, v, old) = runs_on(profile, devices);
     world.crash(Crash::Power);
     world.disks[1] = old;
     world.events.clear();
@@ -81,4 +87,21 @@ fn the_only_member_that_has_something_is_used_and_told() {
     world.run_until_quiet();
     assert!(world.events.contains(&told), "{:?}", world.events);
     assert_eq!(world.run(v, Op::Read, 0, MIB), Ok(()));
+}
+
+/// The same of one that went and comes back while the pool is open; of itself it is as old as it was.
+#[test]
+fn a_member_that_comes_back_older_than_it_went_is_made_anew() {
+    let (mut world, v, old) = runs_on(Profile::Raid1, 2);
+    world.control(Command::OfflineDevice { device: TWO }).unwrap();
+    world.run(v, WRITE, 12 * MIB, MIB).unwrap();
+    let says = |world: &World| world.superblocks().into_iter().find(|sb| sb.device == TWO).expect("it has one");
+    assert!(!world.engine().is_older(&says(&world)), "it is the member itself");
+    world.disks[1] = old;
+    assert!(world.engine().is_older(&says(&world)));
+    world.control(Command::OnlineOlder { device: TWO }).unwrap();
+    world.run_until_quiet();
+    world.control(Command::OfflineDevice { device: DeviceId(1) }).unwrap();
+    world.verify();
+    all_is_well(&mut world);
 }

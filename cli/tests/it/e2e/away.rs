@@ -236,6 +236,30 @@ fn a_copy_of_another_time_is_made_anew() {
     real.ok("wait tank");
     let run = real.braid("scrub -w tank");
     assert!(run.code == 0 && run.out.contains("nothing found"), "{run:?}");
+    // The same while the pool is open.
+    real.stop();
+    std::fs::copy(&disks[1], real.path("then")).expect("copy");
+    for _ in 0..5 {
+        real.restart();
+        real.ok("status tank");
+        real.stop();
+    }
+    real.restart();
+    write(&real, 0, 8 * MIB, 3);
+    real.ok("offline tank 2");
+    std::fs::rename(real.path("then"), &disks[1]).expect("rename");
+    real.ok("online tank 2");
+    let events = real.ok("events tank");
+    assert!(events.contains("d1.img) is older than the others know it"), "{events}");
+    becomes_online(&real, 2);
+    real.ok("wait tank");
+    let run = real.braid("scrub -w tank");
+    assert!(run.code == 0 && run.out.contains("nothing found"), "{run:?}");
+    real.ok("offline tank 2");
+    real.ok("online tank 2");
+    becomes_online(&real, 2);
+    let events = real.ok("events tank");
+    assert_eq!(events.matches("is older than the others know it").count(), 1, "it is the member itself: {events}");
 }
 
 /// Nothing was written since the opening, so there is nothing to wait for; that it was asked for is no error.

@@ -106,6 +106,11 @@ impl Opened {
 /// Superblocks that a member in use may have missed: one with each opening that was cut short among its claims, and a checkpoint.
 const OLDER_BY: u64 = 8;
 
+/// Whether a member that had a superblock of one generation, as far as others know, cannot have got so far back by itself.
+pub(crate) fn is_older(generation: u64, had: u64) -> bool {
+    generation.saturating_add(OLDER_BY) <= had
+}
+
 /// See the module.
 pub struct Assembly {
     superblock: Superblock,
@@ -166,7 +171,7 @@ impl Assembly {
         let is_behind = |sb: &&Superblock| sb.generation < superblock.generation || is_left(sb);
         let behind = found.iter().filter(is_behind).map(|sb| (sb.device, sb.generation)).collect();
         let is_older = |sb: &&Superblock| {
-            sb.generation.saturating_add(OLDER_BY) <= superblock.generation && !superblock.without.contains(&sb.device)
+            is_older(sb.generation, superblock.generation) && !superblock.without.contains(&sb.device)
         };
         let older = found.iter().filter(is_older).map(|sb| sb.device).filter(|id| !apart.contains(id)).collect();
         // What comes next counts against all of them, and goes to the slot that this one is not in.
@@ -317,6 +322,7 @@ impl Assembly {
                 let state = if stale.contains(&id) { DeviceState::Suspect } else { DeviceState::Online };
                 device.state = state;
             }
+            device.had = if sb.without.contains(&id) { 0 } else { sb.generation };
             // Who was away and comes back lacks the leaves that were written meanwhile: the first checkpoint has them all.
             device.is_behind = self.behind.contains_key(&id);
             if self.present.get(&id) != Some(&device.uuid) {

@@ -15,9 +15,17 @@ use crate::daemon::discover::{self, Identity, Look};
 use crate::daemon::events::Severity;
 use crate::daemon::{Daemon, OpenPool, lock};
 
+/// Whether it is what it was when it went.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Age {
+    AsItWent,
+    /// A copy of another time.
+    Older,
+}
+
 /// What there is where a member may be.
 enum Returning {
-    Here(Box<Claimed>),
+    Here(Box<Claimed>, Age),
     /// What was there once cannot be told any more: the sentence says why.
     Damaged(String),
     /// Nothing, or something else.
@@ -41,10 +49,10 @@ impl Daemon {
         let id = device.id;
         // The kernel may still hold the file of a disk that went, and our own lock with it.
         pool.ask(|pump| pump.let_go(id))?;
-        let Claimed { path, identity, disk, facts, .. } = self.find_member(&pool, &device, request)?;
+        let (Claimed { path, identity, disk, facts, .. }, age) = self.find_member(&pool, &device, request)?;
         let disk = disk.expect("a member that was found is open");
         let fault = disk.fault_handle();
-        let done = pool.ask(|pump| pump.online(id, disk))?;
+        let done = pool.ask(|pump| pump.online(id, disk, age == Age::Older))?;
         pool.found(id, path.clone(), identity, fault, facts);
         self.remember(&pool);
         let what = format!("device {id} of pool {}, at {path}: what it missed is caught up", pool.name);
@@ -88,7 +96,12 @@ impl Daemon {
     }
 
     /// The disk with this member's superblock: where it was said to be, where it was, or wherever it is now.
-    fn find_member(&self, pool: &OpenPool, device: &DeviceReport, request: &OnlineDevice) -> Result<Claimed, ApiError> {
+    fn find_member(
+        &self,
+        pool: &OpenPool,
+        device: &DeviceReport,
+        request: &OnlineDevice,
+    ) -> Result<(Claimed, Age), ApiError> {
         let known = pool.about().members.get(&device.id).map(|facts| facts.path.clone());
         let mut places: Vec<PathBuf> = Vec::new();
         places.extend(request.path.as_ref().map(PathBuf::from));
@@ -103,7 +116,7 @@ impl Daemon {
         let (mut why, mut damaged) = (Vec::new(), None);
         for (i, place) in places.into_iter().enumerate() {
             match self.claim_returning(pool, device, &place) {
-                Ok(Returning::Here(member)) => return Ok(*member),
+                Ok(Returning::Here(member, age)) => return Ok((*member, age)),
                 Ok(Returning::Damaged(problem)) if i < expected => {
                     why.push(problem);
                     damaged = Some(place);
@@ -153,13 +166,14 @@ impl Daemon {
             Ok(found) => found,
             Err(other) => return Ok(other),
         };
-        let is_ours = pool.ask(move |pump| pump.with_engine(move |engine| engine.knows(&found)));
+        let is_ours = pool.ask(move |pump| pump.with_engine(move |e| (e.knows(&found), e.is_older(&found))));
         match is_ours {
-            Ok(true) => {
+            Ok((true, is_older)) => {
+                let age = if is_older { Age::Older } else { Age::AsItWent };
                 let (path, identity) = (place.display().to_string(), Identity::of(place));
-                Ok(Returning::Here(Box::new(Claimed { spec, path, identity, disk: Some(disk), facts })))
+                Ok(Returning::Here(Box::new(Claimed { spec, path, identity, disk: Some(disk), facts }), age))
             }
-            Ok(false) => Err(format!(
+            Ok((false, _)) => Err(format!(
                 "{} was opened without the others and went its own way; import it alone and copy what you need",
                 place.display()
             )),
