@@ -73,15 +73,12 @@ pub enum Command {
         value: String,
     },
     /// A member that was not there is there again, and open: it is caught up. Of one that was given up everything is.
+    /// Of one that is an older copy as well, where others have it.
     OnlineDevice {
         /// Which.
         device: DeviceId,
-    },
-    /// The same of one that is an older copy of the member, as [`Engine::is_older`](crate::Engine::is_older) says of its superblock:
-    /// all of it is made anew, where others have it.
-    OnlineOlder {
-        /// Which.
-        device: DeviceId,
+        /// Generation of the superblock that was found on it; none where nobody looked.
+        generation: Option<u64>,
     },
     /// Use a member no more until it is asked for, or until the next opening; what it misses is noted.
     OfflineDevice {

@@ -215,7 +215,7 @@ pub struct Device {
     /// The last command that failed, and why; as long as its errors are counted.
     pub last_error: Option<(DeviceOp, IoError)>,
     /// A superblock of this generation, at least, is on it as far as others know; 0 when they do not.
-    pub(crate) had: u64,
+    pub(crate) generation: u64,
     /// It lacks some of the pool's own records: its superblock is not renewed before it has them.
     pub is_behind: bool,
     /// Number of the engine's roster that began when this one came or went last; not kept.
@@ -251,7 +251,7 @@ impl Device {
             flushed: 0,
             faults: 0,
             last_error: None,
-            had: 0,
+            generation: 0,
             is_behind: false,
             roster: 0,
         }

@@ -328,7 +328,7 @@ impl Pool {
                     }
                     (device.written, device.flushed) = (old.written, old.flushed);
                     (device.faults, device.last_error) = (old.faults, old.last_error);
-                    (device.is_behind, device.had) = (old.is_behind, old.had);
+                    (device.is_behind, device.generation) = (old.is_behind, old.generation);
                 }
                 self.members_changed();
                 put(&mut self.devices, device.id.index(), *device);

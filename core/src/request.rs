@@ -465,7 +465,7 @@ pub enum Event {
         /// The device.
         device: DeviceId,
     },
-    /// At an opening a device turned out to be older than it can be: a copy of another time, or one whose superblock could not be written.
+    /// A device that was found, or came back, is older than it can be: a copy of another time, or its superblock could not be written.
     DeviceOlder {
         /// The device.
         device: DeviceId,

@@ -86,7 +86,7 @@ impl Checker {
             Checker::Members => (
                 "members",
                 "commands go to members that are online; no copy is read that missed a write whose answer was good, but for a look \
-                 at a strip of a row, whose content then goes nowhere unless it is what was written",
+                 by a scrub, or at a strip of a row, whose content then goes nowhere unless it is what was written",
                 "copies made stale by a write that failed for the client too; staleness across a power cut that took the \
                  write back; gaps that a command reads over",
             ),

@@ -76,7 +76,7 @@ const VOLUMES: &[Column<VolumeInfo>] = &[
 ];
 
 pub(crate) fn resize(context: &Context, args: ResizeArgs) -> Outcome {
-    let words: Vec<String> = [Some(args.first), args.second].into_iter().flatten().collect();
+    let words: Vec<String> = std::iter::once(args.first).chain(args.second).collect();
     let (word, size) = volume_and_size(&words, "resize tank/v +5G")?;
     let (pool, volume) = resolve::volume(&word)?;
     let (sign, digits) = match size.split_at_checked(1) {

@@ -19,7 +19,7 @@ use crate::volume::{VOLUME_MAX, VOLUME_MIN, VOLUMES_MAX, Volume};
 use crate::{ChunkType, names};
 
 /// Bytes of a path, and of a serial number behind it.
-const PATH_MAX: usize = 8192;
+const PLACE_MAX: usize = 8192;
 
 /// When a command is answered.
 pub(super) enum Due {
@@ -109,8 +109,7 @@ impl Engine {
                 Ok((note.map_or(done, Done::Adjusted), due))
             }
             Command::SetDevice { device, name, value } => self.set_device(device, &name, &value),
-            Command::OnlineDevice { device } => self.online_device(device, false),
-            Command::OnlineOlder { device } => self.online_device(device, true),
+            Command::OnlineDevice { device, generation } => self.online_device(device, generation),
             Command::OfflineDevice { device } => self.offline_device(device),
             Command::ClearErrors { device } => self.clear_errors(device),
             Command::Checkpoint => Ok((Done::Changed, Due::Checkpoint)),
@@ -269,8 +268,8 @@ impl Engine {
                 }
             }
             // Hosts say it, for people.
-            "path" if value.is_empty() || value.len() > PATH_MAX => {
-                return Err(usage(format!("a path has 1 to {PATH_MAX} bytes, not {}", value.len())));
+            "path" if value.is_empty() || value.len() > PLACE_MAX => {
+                return Err(usage(format!("a path has 1 to {PLACE_MAX} bytes, not {}", value.len())));
             }
             "path" => device.path = value.into(),
             "rotational" => device.rotational = flag()?,
@@ -304,19 +303,18 @@ impl Engine {
 
     /// Errors of a member, or of all, are counted from 0 again. Counts end with the process: there is nothing to make durable.
     fn clear_errors(&mut self, device: Option<DeviceId>) -> Outcome {
-        let meant: Vec<DeviceId> =
-            self.pool.devices().map(|d| d.id).filter(|&id| device.is_none_or(|device| device == id)).collect();
-        if let (Some(id), []) = (device, meant.as_slice()) {
-            let text = format!("pool {:?} has no device {id}", self.pool.name);
-            return Err(ControlError::new(ErrorKind::NotFound, text));
-        }
-        let mut had = false;
-        for id in meant {
-            let member = self.pool.device_mut(id).expect("just listed");
+        device.map(|id| self.member(id)).transpose()?;
+        let all = || self.pool.devices().map(|d| d.id).collect();
+        let meant: Vec<DeviceId> = device.map_or_else(all, |id| Vec::from([id]));
+        let mut done = Done::Unchanged;
+        for member in meant {
+            let Some(member) = self.pool.device_mut(member) else { continue };
             member.last_error = None;
-            had |= member.counters.clear_errors();
+            if member.counters.clear_errors() {
+                done = Done::Changed;
+            }
         }
-        Ok((if had { Done::Changed } else { Done::Unchanged }, Due::Now))
+        Ok((done, Due::Now))
     }
 
     /// Its records can be written no more: see [`PoolReport::suspended`].

@@ -19,7 +19,7 @@ use crate::volume::Entry;
 impl Engine {
     /// The host has the member open again. What it missed is noted and is caught up; of one that was given up nothing was
     /// noted, so it is behind in everything.
-    pub(super) fn online_device(&mut self, id: DeviceId, is_older: bool) -> Outcome {
+    pub(super) fn online_device(&mut self, id: DeviceId, generation: Option<u64>) -> Outcome {
         let state = self.member(id)?;
         if state.is_used() {
             let done = if self.try_again(id) { Done::Changed } else { Done::Unchanged };
@@ -29,6 +29,8 @@ impl Engine {
             let text = format!("pool {:?} cannot write its records; export and import it", self.pool.name);
             return Err(ControlError::new(ErrorKind::Io, text));
         }
+        let went_with = self.pool.device(id).map_or(0, |d| d.generation);
+        let is_older = generation.is_some_and(|found| is_older(found, went_with));
         let is_spared = self.spares(id);
         if state == DeviceState::Failed || is_older && is_spared {
             self.note_all_stale(id);
@@ -52,12 +54,6 @@ impl Engine {
     /// holds what none of them knows.
     pub fn knows(&self, member: &Superblock) -> bool {
         self.commit.knows(member)
-    }
-
-    /// Whether what a member says of itself when it is back is older than what it had when it went: see
-    /// [`Command::OnlineOlder`](crate::control::Command::OnlineOlder).
-    pub fn is_older(&self, member: &Superblock) -> bool {
-        self.pool.device(member.device).is_some_and(|d| is_older(member.generation, d.had))
     }
 
     /// Takes a member out of use, if everything on it is elsewhere too.
@@ -88,7 +84,7 @@ impl Engine {
         Ok((Done::Changed, due))
     }
 
-    fn member(&self, id: DeviceId) -> Result<DeviceState, ControlError> {
+    pub(super) fn member(&self, id: DeviceId) -> Result<DeviceState, ControlError> {
         let missing =
             || ControlError::new(ErrorKind::NotFound, format!("pool {:?} has no device {id}", self.pool.name));
         self.pool.device(id).filter(|d| d.is_recorded()).map(|d| d.state).ok_or_else(missing)
@@ -104,7 +100,7 @@ impl Engine {
         let generation = self.commit.generation();
         let Some(member) = self.pool.device_mut(device).filter(|d| d.state.is_used()) else { return };
         member.become_state(DeviceState::Missing);
-        member.had = if member.is_behind { member.had } else { generation };
+        member.generation = if member.is_behind { member.generation } else { generation };
         self.note_gone(device);
         self.renew_roster(device);
         self.outputs.push_back(Output::Event(event));

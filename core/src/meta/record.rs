@@ -520,7 +520,7 @@ fn decode_device(r: &mut Reader<'_>) -> Result<Device, Malformed> {
         flushed: 0,
         faults: 0,
         last_error: None,
-        had: 0,
+        generation: 0,
         is_behind: false,
         roster: 0,
     })

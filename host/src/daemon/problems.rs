@@ -54,7 +54,8 @@ fn state(report: &PoolReport, d: &DeviceReport, path: &str) -> Option<Problem> {
     let (id, pool) = (d.id, &report.name);
     Some(match d.state {
         DeviceState::Failed => {
-            let why = if told(d) > 0 { format!(" ({} errors{})", told(d), last(d)) } else { String::new() };
+            let why =
+                if failures(d) > 0 { format!(" ({} errors{})", failures(d), last_error(d)) } else { String::new() };
             let message = format!("device {id} ({path}) was given up and is no longer used{why}");
             let first = match d.last_error {
                 Some((_, IoError::NoSpace)) => "make room where it lies, then",
@@ -111,7 +112,7 @@ fn errors(report: &PoolReport, d: &DeviceReport, path: &str) -> Option<Problem> 
     let counts = counts.iter().filter(|(n, ..)| *n > 0);
     let counts: Vec<String> =
         counts.map(|(n, one, more)| format!("{n} {}", if *n == 1 { one } else { more })).collect();
-    let message = format!("device {id} ({path}) had errors: {}{}", counts.join(", "), last(d));
+    let message = format!("device {id} ({path}) had errors: {}{}", counts.join(", "), last_error(d));
     let first = match d.last_error {
         Some((_, IoError::NoSpace)) => "make room where it lies; ",
         _ => "",
@@ -124,12 +125,12 @@ fn errors(report: &PoolReport, d: &DeviceReport, path: &str) -> Option<Problem> 
 }
 
 /// Commands of a member that failed.
-fn told(d: &DeviceReport) -> u64 {
+fn failures(d: &DeviceReport) -> u64 {
     d.io.read_errors.saturating_add(d.io.write_errors)
 }
 
 /// The last one of them, behind a number.
-fn last(d: &DeviceReport) -> String {
+fn last_error(d: &DeviceReport) -> String {
     d.last_error.map_or(String::new(), |(op, error)| format!("; the last a {}: {}", op_name(op), error_name(error)))
 }
 

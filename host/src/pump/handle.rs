@@ -86,10 +86,10 @@ impl PumpHandle {
         self.ask(|tell| Message::Add(Box::new((disk, new, spare)), tell))?
     }
 
-    /// A member that is not in use is there again, on this disk: it is caught up. Of one that is older than it was all is made anew.
-    pub fn online(&self, device: DeviceId, disk: Disk, is_older: bool) -> Result<Done, ControlError> {
-        let command = if is_older { Command::OnlineOlder { device } } else { Command::OnlineDevice { device } };
-        self.ask(|tell| Message::Member(device, Some(Box::new(disk)), Some(command), tell))?
+    /// A member that is not in use is there again, on this disk, with a superblock of this generation: it is caught up.
+    pub fn online(&self, device: DeviceId, disk: Disk, generation: u64) -> Result<Done, ControlError> {
+        let command = Some(Command::OnlineDevice { device, generation: Some(generation) });
+        self.ask(|tell| Message::Member(device, Some(Box::new(disk)), command, tell))?
     }
 
     /// Closes the disk of a member that is not in use, so that it can be opened anew.

@@ -241,7 +241,7 @@ impl<'a> Player<'a> {
             Command::OfflineDevice { device } => {
                 self.victims.insert(device.0);
             }
-            Command::OnlineDevice { device } if !self.world.comes_back(device) => return Ok(()),
+            Command::OnlineDevice { device, generation: None } if !self.world.comes_back(device) => return Ok(()),
             _ => {}
         }
         if self.talk {

@@ -208,6 +208,29 @@ fn a_disk_that_was_connected_anew_counts_as_after_a_power_cut() {
     sh(&format!("losetup -d {device}"));
 }
 
+/// A copy of a disk of now, and a pool that was opened often enough since.
+fn copy_and_go_on(real: &mut Real, disk: &str) {
+    real.stop();
+    std::fs::copy(disk, real.path("then")).expect("copy");
+    for _ in 0..5 {
+        real.restart();
+        // It is open, and not only about to be.
+        real.ok("status tank");
+        real.stop();
+    }
+    real.restart();
+}
+
+/// It is told that the second member is older, and it gets all of what it lacks.
+fn is_made_anew(real: &Real) {
+    let events = real.ok("events tank");
+    assert!(events.contains("d1.img) is older than the others know it"), "{events}");
+    becomes_online(real, 2);
+    real.ok("wait tank");
+    let run = real.braid("scrub -w tank");
+    assert!(run.code == 0 && run.out.contains("nothing found"), "{run:?}");
+}
+
 /// As when the snapshot of one disk is put back; without checksums nothing else would notice.
 #[test]
 fn a_copy_of_another_time_is_made_anew() {
@@ -216,45 +239,19 @@ fn a_copy_of_another_time_is_made_anew() {
     real.ok(&format!("create tank -o checksum=none -d raid1 -m raid1 {}", disks.join(" ")));
     real.ok("volume create tank/v 32M");
     write(&real, 0, 8 * MIB, 1);
-    real.stop();
-    std::fs::copy(&disks[1], real.path("then")).expect("copy");
-    for _ in 0..5 {
-        real.restart();
-        // It is open, and not only about to be.
-        real.ok("status tank");
-        real.stop();
-    }
-    real.restart();
+    copy_and_go_on(&mut real, &disks[1]);
     write(&real, 0, 8 * MIB, 2);
     real.kill();
     std::fs::rename(real.path("then"), &disks[1]).expect("rename");
     real.restart();
-    let events = real.ok("events tank");
-    assert!(events.contains("d1.img) is older than the others know it"), "{events}");
-    becomes_online(&real, 2);
-    // It has all of that now, and may be the only one.
-    real.ok("wait tank");
-    let run = real.braid("scrub -w tank");
-    assert!(run.code == 0 && run.out.contains("nothing found"), "{run:?}");
+    is_made_anew(&real);
     // The same while the pool is open.
-    real.stop();
-    std::fs::copy(&disks[1], real.path("then")).expect("copy");
-    for _ in 0..5 {
-        real.restart();
-        real.ok("status tank");
-        real.stop();
-    }
-    real.restart();
+    copy_and_go_on(&mut real, &disks[1]);
     write(&real, 0, 8 * MIB, 3);
     real.ok("offline tank 2");
     std::fs::rename(real.path("then"), &disks[1]).expect("rename");
     real.ok("online tank 2");
-    let events = real.ok("events tank");
-    assert!(events.contains("d1.img) is older than the others know it"), "{events}");
-    becomes_online(&real, 2);
-    real.ok("wait tank");
-    let run = real.braid("scrub -w tank");
-    assert!(run.code == 0 && run.out.contains("nothing found"), "{run:?}");
+    is_made_anew(&real);
     real.ok("offline tank 2");
     real.ok("online tank 2");
     becomes_online(&real, 2);

@@ -106,9 +106,9 @@ impl Opened {
 /// Superblocks that a member in use may have missed: one with each opening that was cut short among its claims, and a checkpoint.
 const OLDER_BY: u64 = 8;
 
-/// Whether a member that had a superblock of one generation, as far as others know, cannot have got so far back by itself.
-pub(crate) fn is_older(generation: u64, had: u64) -> bool {
-    generation.saturating_add(OLDER_BY) <= had
+/// Whether a superblock of this generation is on a member that has had a newer one, as far as others know, and by more than it can have missed.
+pub(crate) fn is_older(generation: u64, newest: u64) -> bool {
+    generation.saturating_add(OLDER_BY) <= newest
 }
 
 /// See the module.
@@ -322,7 +322,7 @@ impl Assembly {
                 let state = if stale.contains(&id) { DeviceState::Suspect } else { DeviceState::Online };
                 device.state = state;
             }
-            device.had = if sb.without.contains(&id) { 0 } else { sb.generation };
+            device.generation = if sb.without.contains(&id) { 0 } else { sb.generation };
             // Who was away and comes back lacks the leaves that were written meanwhile: the first checkpoint has them all.
             device.is_behind = self.behind.contains_key(&id);
             if self.present.get(&id) != Some(&device.uuid) {

@@ -15,17 +15,10 @@ use crate::daemon::discover::{self, Identity, Look};
 use crate::daemon::events::Severity;
 use crate::daemon::{Daemon, OpenPool, lock};
 
-/// Whether it is what it was when it went.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Age {
-    AsItWent,
-    /// A copy of another time.
-    Older,
-}
-
 /// What there is where a member may be.
 enum Returning {
-    Here(Box<Claimed>, Age),
+    /// The member, and the generation of its superblock.
+    Here(Box<Claimed>, u64),
     /// What was there once cannot be told any more: the sentence says why.
     Damaged(String),
     /// Nothing, or something else.
@@ -39,7 +32,7 @@ impl Daemon {
         let pool = self.pools.get(&request.pool)?;
         let device = member(&pool, &request.device)?;
         if device.state.is_used() {
-            let done = pool.ask(|pump| pump.control(Command::OnlineDevice { device: device.id }))?;
+            let done = pool.ask(|pump| pump.control(Command::OnlineDevice { device: device.id, generation: None }))?;
             let what = format!("device {} of pool {}", device.id, pool.name);
             return Ok(match done {
                 Done::Unchanged => Change::unchanged(format!("{what} is {}", device.state.name())),
@@ -49,10 +42,10 @@ impl Daemon {
         let id = device.id;
         // The kernel may still hold the file of a disk that went, and our own lock with it.
         pool.ask(|pump| pump.let_go(id))?;
-        let (Claimed { path, identity, disk, facts, .. }, age) = self.find_member(&pool, &device, request)?;
+        let (Claimed { path, identity, disk, facts, .. }, generation) = self.find_member(&pool, &device, request)?;
         let disk = disk.expect("a member that was found is open");
         let fault = disk.fault_handle();
-        let done = pool.ask(|pump| pump.online(id, disk, age == Age::Older))?;
+        let done = pool.ask(|pump| pump.online(id, disk, generation))?;
         pool.found(id, path.clone(), identity, fault, facts);
         self.remember(&pool);
         let what = format!("device {id} of pool {}, at {path}: what it missed is caught up", pool.name);
@@ -101,7 +94,7 @@ impl Daemon {
         pool: &OpenPool,
         device: &DeviceReport,
         request: &OnlineDevice,
-    ) -> Result<(Claimed, Age), ApiError> {
+    ) -> Result<(Claimed, u64), ApiError> {
         let known = pool.about().members.get(&device.id).map(|facts| facts.path.clone());
         let mut places: Vec<PathBuf> = Vec::new();
         places.extend(request.path.as_ref().map(PathBuf::from));
@@ -116,7 +109,7 @@ impl Daemon {
         let (mut why, mut damaged) = (Vec::new(), None);
         for (i, place) in places.into_iter().enumerate() {
             match self.claim_returning(pool, device, &place) {
-                Ok(Returning::Here(member, age)) => return Ok((*member, age)),
+                Ok(Returning::Here(member, generation)) => return Ok((*member, generation)),
                 Ok(Returning::Damaged(problem)) if i < expected => {
                     why.push(problem);
                     damaged = Some(place);
@@ -166,14 +159,14 @@ impl Daemon {
             Ok(found) => found,
             Err(other) => return Ok(other),
         };
-        let is_ours = pool.ask(move |pump| pump.with_engine(move |e| (e.knows(&found), e.is_older(&found))));
+        let generation = found.generation;
+        let is_ours = pool.ask(move |pump| pump.with_engine(move |engine| engine.knows(&found)));
         match is_ours {
-            Ok((true, is_older)) => {
-                let age = if is_older { Age::Older } else { Age::AsItWent };
+            Ok(true) => {
                 let (path, identity) = (place.display().to_string(), Identity::of(place));
-                Ok(Returning::Here(Box::new(Claimed { spec, path, identity, disk: Some(disk), facts }), age))
+                Ok(Returning::Here(Box::new(Claimed { spec, path, identity, disk: Some(disk), facts }), generation))
             }
-            Ok((false, _)) => Err(format!(
+            Ok(false) => Err(format!(
                 "{} was opened without the others and went its own way; import it alone and copy what you need",
                 place.display()
             )),
