@@ -125,10 +125,22 @@ pub(crate) fn crc32c_without(bytes: &[u8], at: usize) -> u32 {
 
 fn update(mut crc: u32, bytes: &[u8]) -> u32 {
     let (blocks, rest) = bytes.as_chunks::<NOTHING>();
-    for block in blocks {
-        crc = if *block == [0; NOTHING] { past_zeros(crc) } else { step_by_step(crc, block) };
+    let mut blocks = blocks.iter();
+    while let Some(first) = blocks.next() {
+        crc = match blocks.as_slice().first() {
+            _ if is_nothing(first) => past_zeros(crc),
+            Some(second) if !is_nothing(second) => {
+                blocks.next();
+                side_by_side(crc, first, second)
+            }
+            _ => step_by_step(crc, first),
+        };
     }
     step_by_step(crc, rest)
+}
+
+fn is_nothing(block: &[u8; NOTHING]) -> bool {
+    *block == [0; NOTHING]
 }
 
 /// The checksum after [`NOTHING`] more zeros.
@@ -136,21 +148,25 @@ fn past_zeros(crc: u32) -> u32 {
     crc.to_le_bytes().iter().zip(&PAST_ZEROS).fold(0, |sum, (&byte, table)| sum ^ table[usize::from(byte)])
 }
 
-fn step_by_step(mut crc: u32, bytes: &[u8]) -> u32 {
-    let (steps, rest) = bytes.as_chunks::<STEP>();
-    for step in steps {
-        let mut sum = 0;
-        // The checksum so far goes into the first four bytes; those that stand last have the shortest way to go.
-        for (i, byte) in (*step).into_iter().enumerate() {
-            let byte = if i < 4 { byte ^ (crc >> (8 * i)) as u8 } else { byte };
-            sum ^= TABLES[STEP - 1 - i][usize::from(byte)];
-        }
-        crc = sum;
+/// Two blocks at once: a step waits for the one before it, and not for those of the other block.
+fn side_by_side(crc: u32, first: &[u8; NOTHING], second: &[u8; NOTHING]) -> u32 {
+    let (mut a, mut b) = (crc, 0);
+    for (first, second) in first.as_chunks().0.iter().zip(second.as_chunks().0) {
+        (a, b) = (step(a, first), step(b, second));
     }
-    for &byte in rest {
-        crc = (crc >> 8) ^ TABLES[0][((crc ^ u32::from(byte)) & 0xff) as usize];
-    }
-    crc
+    past_zeros(a) ^ b
+}
+
+fn step_by_step(crc: u32, bytes: &[u8]) -> u32 {
+    let (steps, rest) = bytes.as_chunks();
+    let crc = steps.iter().fold(crc, step);
+    rest.iter().fold(crc, |crc, &byte| (crc >> 8) ^ TABLES[0][((crc ^ u32::from(byte)) & 0xff) as usize])
+}
+
+fn step(crc: u32, bytes: &[u8; STEP]) -> u32 {
+    // The checksum so far goes into the first four bytes; those that stand last have the shortest way to go.
+    let word = u128::from_le_bytes(*bytes) ^ u128::from(crc);
+    word.to_le_bytes().iter().rev().zip(&TABLES).fold(0, |sum, (&byte, table)| sum ^ table[usize::from(byte)])
 }
 
 static TABLES: [[u32; 256]; STEP] = tables();
