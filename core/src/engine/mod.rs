@@ -55,11 +55,11 @@ pub use slip::Slip;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::format;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::control::{ControlError, Done, ErrorKind};
 use crate::device::DeviceState;
+use crate::meta::Bytes;
 use crate::meta::assembly::{Damage, MetaRead, Opened};
 use crate::meta::journal::{Journal, Lsn};
 use crate::meta::record::Record;
@@ -547,7 +547,7 @@ impl Engine {
         self.issue(Io::new(owner, op, device, offset, len, self.now));
     }
 
-    fn issue_record(&mut self, owner: Owner, device: DeviceId, offset: u64, record: Arc<[u8]>, fua: bool) {
+    fn issue_record(&mut self, owner: Owner, device: DeviceId, offset: u64, record: Bytes, fua: bool) {
         let io = Io::new(owner, DeviceOp::Write { fua }, device, offset, record.len() as u64, self.now);
         self.issue(Io { record: Some(record), ..io });
     }

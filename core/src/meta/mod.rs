@@ -18,6 +18,9 @@
 //!
 //! `docs/format.md` has every byte.
 
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
 pub mod assembly;
 pub mod codec;
 pub mod format;
@@ -32,6 +35,10 @@ pub mod superblock;
 
 /// Bytes of a log block and of a page.
 pub const PAGE: u64 = 4096;
+
+/// A record as it is written, shared by all of its copies. A vector, since that is what it is encoded to: `Arc<[u8]>` would be
+/// a copy of it.
+pub(crate) type Bytes = Arc<Vec<u8>>;
 
 pub use record::Record;
 pub use superblock::Superblock;

@@ -1,10 +1,9 @@
 //! One I/O to one device, from the engine's decision to its completion.
 
-use alloc::sync::Arc;
-
 use super::class::Class;
 use super::waiting::Waiting;
 use crate::ChunkType;
+use crate::meta::Bytes;
 use crate::request::{DeviceOp, NO_BUF};
 use crate::units::{BufRange, ChunkId, DeviceId, Instant, IoId};
 
@@ -115,7 +114,7 @@ pub(crate) struct Io {
     pub(crate) offset: u64,
     pub(crate) len: u64,
     pub(crate) buf: BufRange,
-    pub(crate) record: Option<Arc<[u8]>>,
+    pub(crate) record: Option<Bytes>,
     /// Where else the same bytes are.
     pub(crate) set: CopySet,
     /// The next I/O of the command.

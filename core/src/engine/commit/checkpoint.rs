@@ -2,7 +2,6 @@
 //!
 //! The first one of an opening may begin with a claim: see [`super::opening`].
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::opening::Claim;
@@ -11,12 +10,11 @@ use crate::ChunkType;
 use crate::chunk::Chunk;
 use crate::engine::Slip;
 use crate::engine::intent::Mark;
-use crate::meta::PAGE;
-use crate::meta::Superblock;
 use crate::meta::image::{self, Image};
 use crate::meta::journal::Lsn;
 use crate::meta::pages::{self, Page};
 use crate::meta::superblock::ROOT_RUNS_MAX;
+use crate::meta::{Bytes, PAGE, Superblock};
 use crate::queue::Owner;
 use crate::queue::limits::Dirty;
 use crate::regions::Region;
@@ -46,7 +44,7 @@ pub(super) struct Checkpoint {
     pub(super) claim: Option<Claim>,
     pub(super) step: Step,
     /// Its pages, until a flush covers them.
-    writes: Vec<(Page, Arc<[u8]>)>,
+    writes: Vec<(Page, Bytes)>,
     /// When all of them are written once more, because they may be gone with the cache of the only member that had them, or because a
     /// flush failed where content is that nobody else has.
     pub(super) again: Option<Instant>,
@@ -229,7 +227,7 @@ impl Engine {
             leaves: self.commit.leaves.take(),
             claim: self.commit.claim.take().filter(|_| !self.slips(Slip::OpeningNotClaimed)),
             step: Step::Pages,
-            writes: writes.into_iter().map(|(page, bytes)| (page, bytes.into())).collect(),
+            writes: writes.into_iter().map(|(page, bytes)| (page, Bytes::new(bytes))).collect(),
             again: None,
             tries: 0,
             cleaned,
@@ -392,7 +390,7 @@ impl Engine {
             let (slot, bytes) = (sb.slot(), sb.encode());
             let checkpoint = self.commit.checkpoint.as_mut().expect("under way");
             checkpoint.copies.pending += 1;
-            self.issue_record(Owner::Superblock, id, slot, bytes.into(), true);
+            self.issue_record(Owner::Superblock, id, slot, Bytes::new(bytes), true);
         }
     }
 

@@ -1,13 +1,12 @@
 //! Groups of records on their way to all copies of the log, and who waits for them.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Engine, Round, Waiter};
 use crate::chunk::Column;
 use crate::engine::Slip;
-use crate::meta::PAGE;
 use crate::meta::journal::{Lsn, Run};
+use crate::meta::{Bytes, PAGE};
 use crate::queue::{Io, Owner};
 use crate::request::IoError;
 
@@ -31,7 +30,7 @@ impl Engine {
             _ => (None, self.has_marks_under_way()),
         };
         for Run { block, bytes } in self.journal.take_group(claim) {
-            let bytes: Arc<[u8]> = bytes.into();
+            let bytes = Bytes::new(bytes);
             let columns = self.log_places();
             self.commit.log_columns.clear();
             for column in columns {

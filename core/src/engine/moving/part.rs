@@ -6,11 +6,9 @@
 //!   gone         the host closes it
 //! ```
 
-use alloc::boxed::Box;
-use alloc::sync::Arc;
-
 use super::{Engine, Waiter};
 use crate::device::Role;
+use crate::meta::Bytes;
 use crate::meta::superblock::{SLOTS, SUPERBLOCK_SIZE};
 use crate::queue::Owner;
 use crate::request::{Event, IoError, Output};
@@ -50,7 +48,7 @@ impl Engine {
             return self.parted(device, false);
         }
         self.moving.leaving = Some(Leaving::Slots(SLOTS.len() as u8, true));
-        let zeros: Arc<[u8]> = Box::<[u8]>::from([0; SUPERBLOCK_SIZE as usize]).into();
+        let zeros = Bytes::new(alloc::vec![0; SUPERBLOCK_SIZE as usize]);
         for slot in SLOTS {
             self.issue_record(Owner::Wipe, device, slot, zeros.clone(), true);
         }

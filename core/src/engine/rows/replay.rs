@@ -6,13 +6,13 @@
 //! ```
 
 use alloc::collections::BTreeMap;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Engine, Lanes, RowId};
 use crate::chunk::Column;
 use crate::engine::Slip;
 use crate::engine::sums::SUMS_VOLUME;
+use crate::meta::Bytes;
 use crate::meta::assembly::{self, Lacking, RowBlock};
 use crate::profile::{column_of, data_stripes};
 use crate::queue::{CopySet, Io, Owner};
@@ -25,7 +25,7 @@ const ACTIVE_MAX: u32 = 256;
 #[derive(Clone, Default)]
 pub(super) struct Replay {
     lacking: Vec<Lacking>,
-    left: Vec<(RowBlock, Arc<[u8]>)>,
+    left: Vec<(RowBlock, Bytes)>,
     /// What the journal has of each row, by data member.
     changed: BTreeMap<RowId, Vec<Lanes>>,
     pending: u32,

@@ -11,7 +11,6 @@
 //! that row is void: else an opening would bring back what it was before.
 
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::change::Piece;
@@ -21,6 +20,7 @@ use crate::ChunkType;
 use crate::chunk::Column;
 use crate::engine::sums::{BESIDE, SUMS_VOLUME};
 use crate::engine::{Slip, Waiter};
+use crate::meta::Bytes;
 use crate::meta::journal::Lsn;
 use crate::meta::ring::{ENTRIES_MAX, Entry, Head};
 use crate::profile::slice;
@@ -297,7 +297,7 @@ impl Engine {
         let roster = self.roster;
         let group = self.rows.ring.group.as_mut().expect("it waited for its lock");
         (group.epoch, group.pending, group.roster) = (Some(epoch), 1, roster);
-        let head: Arc<[u8]> = Head { pool, epoch: run, seq, entries: group.entries.clone() }.encode().into();
+        let head = Bytes::new(Head { pool, epoch: run, seq, entries: group.entries.clone() }.encode());
         let (mut at, payload) = (group.first, group.payload.clone());
         self.write_ring(at, 1, |io| Io { record: Some(head.clone()), ..io });
         at += 1;

@@ -5,11 +5,11 @@
 //! only on a member that is not there must not turn up later: see [`Replay::may_know_more`].
 
 use alloc::collections::BTreeMap;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::{Assembly, MetaRead, Stop};
+use crate::meta::Bytes;
 use crate::meta::ring::{self, RingBlock, UNITS_MAX};
 use crate::pool::Pool;
 use crate::profile::parity::Lanes;
@@ -47,7 +47,7 @@ enum Word<'a> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replay {
     /// What rows in use are to hold, by place.
-    pub(crate) blocks: Vec<(RowBlock, Arc<[u8]>)>,
+    pub(crate) blocks: Vec<(RowBlock, Bytes)>,
     /// What copies of the journal lack of that.
     pub(crate) lacking: Vec<Lacking>,
     /// A copy is on a member that is not there: it may have groups that no other one has. They are void once the first
@@ -63,7 +63,7 @@ pub(crate) struct Lacking {
     pub(crate) offset: u64,
     /// In the journal.
     pub(crate) at: u64,
-    pub(crate) bytes: Arc<[u8]>,
+    pub(crate) bytes: Bytes,
 }
 
 /// Units of one copy of the journal that count and are there.
@@ -208,7 +208,7 @@ fn words_beside<'a>(pool: &Pool, entry: &ring::Entry) -> Vec<Replayed<'a>> {
 }
 
 /// Of a block that is in several groups the last counts, unless something later says that it does not.
-fn what_counts<'a>(pool: &Pool, words: impl Iterator<Item = Replayed<'a>>) -> Vec<(RowBlock, Arc<[u8]>)> {
+fn what_counts<'a>(pool: &Pool, words: impl Iterator<Item = Replayed<'a>>) -> Vec<(RowBlock, Bytes)> {
     let mut blocks: BTreeMap<RowBlock, &[u8]> = BTreeMap::new();
     for Replayed { chunk, row, word } in words {
         match word {
@@ -224,7 +224,7 @@ fn what_counts<'a>(pool: &Pool, words: impl Iterator<Item = Replayed<'a>>) -> Ve
         }
     }
     let is_live = |at: &RowBlock| pool.chunk(at.chunk).is_some_and(|c| c.is_live(at.row));
-    blocks.into_iter().filter(|(at, _)| is_live(at)).map(|(at, bytes)| (at, bytes.into())).collect()
+    blocks.into_iter().filter(|(at, _)| is_live(at)).map(|(at, bytes)| (at, Bytes::new(bytes.to_vec()))).collect()
 }
 
 impl Group<'_> {
