@@ -24,7 +24,7 @@ const ENGINES_MAX: usize = 128;
 enum Stage {
     /// What is read next.
     Reads(Vec<MetaRead>),
-    Open(Box<Opened>),
+    Open,
 }
 
 /// A pool that is open.
@@ -39,19 +39,24 @@ pub(crate) struct Opened {
 #[derive(Default)]
 pub(crate) struct Openings {
     stages: BTreeMap<u64, Stage>,
-    engines: usize,
+    engines: BTreeMap<u64, Opened>,
 }
 
 impl Openings {
-    /// The pool, if one like it was opened before, and what was read on the way there.
-    pub(crate) fn find(&self, state: &Moment<'_>, present: &[bool]) -> Option<(u64, &Opened)> {
+    /// What is read on the way there, if a pool like it was opened before.
+    pub(crate) fn find(&self, state: &Moment<'_>, present: &[bool]) -> Option<u64> {
         let mut key = Key::of(state, present);
         loop {
             match self.stages.get(&key.0)? {
                 Stage::Reads(reads) => key.read(state, reads),
-                Stage::Open(opened) => return Some((key.0, opened)),
+                Stage::Open => return Some(key.0),
             }
         }
+    }
+
+    /// The pool, if it is still kept.
+    pub(crate) fn engine(&self, opening: u64) -> Option<&Opened> {
+        self.engines.get(&opening)
     }
 
     /// An opening that read that reads this next.
@@ -60,13 +65,14 @@ impl Openings {
         key.read(state, reads);
     }
 
-    /// This is what came of it.
+    /// This is what came of it: kept if it was wanted before.
     pub(crate) fn keep(&mut self, key: &Key, opened: &Opened) -> u64 {
-        if self.engines == ENGINES_MAX {
-            *self = Openings::default();
+        if self.stages.insert(key.0, Stage::Open).is_some() {
+            if self.engines.len() == ENGINES_MAX {
+                self.engines.clear();
+            }
+            self.engines.insert(key.0, opened.clone());
         }
-        self.stages.insert(key.0, Stage::Open(Box::new(opened.clone())));
-        self.engines += 1;
         key.0
     }
 }

@@ -88,11 +88,12 @@ impl Reopener {
         if is_new {
             let before = |opening| mix(opening, std::ptr::from_ref(known) as u64);
             let found = self.openings.find(state, present);
-            if found.is_some_and(|(opening, _)| self.looks.was_well(state, before(opening))) {
+            if found.is_some_and(|opening| self.looks.was_well(state, before(opening))) {
                 return Ok(true);
             }
-            let (opening, mut opened) = match found {
-                Some((opening, opened)) => (opening, opened.clone()),
+            let kept = found.and_then(|opening| Some((opening, self.openings.engine(opening)?.clone())));
+            let (opening, mut opened) = match kept {
+                Some(kept) => kept,
                 None => self.open(state, present).map_err(|why| Checker::Tolerance.says(why))?,
             };
             check_volumes(opened.engine.pool(), known)?;
