@@ -108,6 +108,29 @@ fn a_balance_in_both_directions() {
     assert_eq!(real.braid("balance pause tank").code, 4);
 }
 
+/// One job at a time, and who is refused leaves nothing half made: the disk that was to come in is nobody's.
+#[test]
+fn a_replace_beside_another_job_takes_no_disk() {
+    let real = Real::start();
+    let slow = |i: u32| format!("model:hdd,{}", real.disk(&format!("d{i}.img"), 512 * MIB));
+    real.ok(&format!("create tank -d raid1 -m raid1 {} {}", slow(0), slow(1)));
+    real.ok("volume create tank/v 64M");
+    fill(&real);
+    real.ok("balance start tank");
+    real.ok("balance pause tank");
+    let new = real.disk("d2.img", 512 * MIB);
+    for asked in [format!("replace -n tank 1 {new}"), format!("replace tank 1 {new}"), "remove tank 1".into()] {
+        let run = real.braid(&asked);
+        let why = "has a balance paused already; see: braid balance status tank";
+        assert!(run.code == 1 && run.err.contains(why), "{asked}: {run:?}");
+    }
+    assert_eq!(ids(&real), [1, 2]);
+    real.ok(&format!("create other {new}"));
+    real.ok("balance resume tank");
+    real.ok("wait -t balance tank");
+    check(&real);
+}
+
 /// What would not fit without a member fits with another one in its place.
 #[test]
 fn a_member_is_replaced_whether_it_is_there_or_not() {

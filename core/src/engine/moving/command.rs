@@ -24,14 +24,12 @@ fn refused(message: String) -> ControlError {
 impl Engine {
     /// A member is to be emptied and to leave.
     pub(in crate::engine) fn start_remove(&mut self, device: DeviceId) -> Outcome {
-        self.check_no_job()?;
         self.may_remove(device)?;
         self.start_job(Task::Remove { device })
     }
 
     /// Another member gets what one has, and that one leaves.
     pub(in crate::engine) fn start_replace(&mut self, device: DeviceId, by: DeviceId) -> Outcome {
-        self.check_no_job()?;
         let may_take = |d: &Device| d.takes_chunks() || d.role == Role::Spare && d.state.is_used();
         if device == by || !self.pool.device(by).is_some_and(may_take) {
             let text = format!("pool {:?} has no device {by} that could replace device {device}", self.pool.name);
@@ -41,7 +39,7 @@ impl Engine {
         self.start_job(Task::Replace { device, by })
     }
 
-    /// Whether a member can be done without; the reason why not has the numbers.
+    /// Whether no other job is under way, and a member can be done without; the reason why not has the numbers.
     pub fn may_remove(&self, device: DeviceId) -> Result<Outlook, ControlError> {
         self.may_leave(&Task::Remove { device }, device, core::iter::empty())
     }
@@ -62,6 +60,7 @@ impl Engine {
         device: DeviceId,
         more: impl Iterator<Item = Device>,
     ) -> Result<Outlook, ControlError> {
+        self.check_no_job()?;
         let name = &self.pool.name;
         if !self.pool.device(device).is_some_and(|d| d.is_recorded()) {
             return Err(ControlError::new(ErrorKind::NotFound, format!("pool {name:?} has no device {device}")));
@@ -72,7 +71,6 @@ impl Engine {
 
     /// Content is to be written anew, in other profiles perhaps.
     pub(in crate::engine) fn start_balance(&mut self, data: Option<Choice>, metadata: Option<Choice>) -> Outcome {
-        self.check_no_job()?;
         let task = Task::Balance { data, metadata };
         self.may_balance(&task)?;
         let profiles = task.profiles(self.pool.profiles);
@@ -84,8 +82,9 @@ impl Engine {
         self.start_job(task)
     }
 
-    /// Whether content fits its new profiles; the reason why not has the numbers.
+    /// Whether no other job is under way, and content fits its new profiles; the reason why not has the numbers.
     pub fn may_balance(&self, task: &Task) -> Result<(), ControlError> {
+        self.check_no_job()?;
         let profiles = task.profiles(self.pool.profiles);
         if let Some(bad) = Some(profiles[ChunkType::Metadata as usize]).filter(|p| !p.carries(ChunkType::Metadata)) {
             let text = format!(
