@@ -60,7 +60,8 @@ fn meant(code: &str, why: &str, command: impl std::fmt::Display) -> ApiError {
 pub(crate) fn hint(words: &[String]) -> Option<ApiError> {
     let first = words.first()?.as_str();
     let rest: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
-    let names = || rest.iter().filter(|w| !w.starts_with('-')).copied().collect::<Vec<_>>();
+    let is_name = |at: usize| !rest[at].starts_with('-') && !(at > 0 && rest[at - 1] == "--socket");
+    let names = || (0..rest.len()).filter(|&at| is_name(at)).map(|at| rest[at]).collect::<Vec<_>>();
     let pool = || names().first().map_or("tank", |n| n.rsplit('/').next().unwrap_or(n)).to_string();
     match first {
         "create" if !rest.contains(&"-V") => vdevs(&rest).or_else(|| level(&rest)),
@@ -78,6 +79,24 @@ pub(crate) fn hint(words: &[String]) -> Option<ApiError> {
             Some(meant("grammar.foreign", why, format!("braid status {}", pool())))
         }
         "jobs" => Some(meant("grammar.foreign", "jobs are a part of the status", "braid status")),
+        "list" if rest.contains(&"-v") => {
+            let command =
+                names().first().map_or("braid device list".into(), |pool| format!("braid device list {pool}"));
+            Some(meant("grammar.foreign", "devices have a list of their own", command))
+        }
+        "volume" | "vol" | "subvolume" => volume(first, &rest),
+        "version" => Some(meant("grammar.foreign", "it is an option", "braid --version")),
+        "detail" => Some(meant("grammar.foreign", "it is a part of the status", format!("braid status {}", pool()))),
+        "sync" => Some(meant(
+            "grammar.foreign",
+            "what a client flushed is on the devices, and what it did not is for it to flush",
+            format!("braid status {}", pool()),
+        )),
+        "labelclear" => Some(meant(
+            "grammar.foreign",
+            "a device that held something else is taken with -f",
+            format!("braid add -f tank {}", names().first().unwrap_or(&"DEVICE")),
+        )),
         "device" if matches!(rest.first(), Some(&"offline" | &"online")) => {
             Some(meant("grammar.foreign", "it is a command of its own", format!("braid {}", rest.join(" "))))
         }
@@ -118,6 +137,20 @@ pub(crate) fn hint(words: &[String]) -> Option<ApiError> {
         }
         _ => None,
     }
+}
+
+/// `volume rm tank/v`, `subvolume list`: other verbs, and what btrfs has in place of volumes.
+fn volume(noun: &str, words: &[&str]) -> Option<ApiError> {
+    let (verb, rest) = words.split_first()?;
+    let own = match *verb {
+        "rm" | "remove" | "delete" => "destroy",
+        "ls" | "show" => "list",
+        verb if noun == "subvolume" => verb,
+        _ => return None,
+    };
+    let words: Vec<&str> = ["braid volume", own].iter().chain(rest).copied().collect();
+    let why = "the verbs of volumes are create, list, resize, rename, destroy, set, get and map";
+    Some(meant("grammar.foreign", why, words.join(" ")))
 }
 
 fn option<'a>(words: &[&'a str], names: &[&str]) -> Option<&'a str> {
@@ -266,13 +299,33 @@ mod tests {
             ("zpool detach tank sda", "braid remove tank sda"),
             ("evacuate tank 2", "braid remove tank 2"),
             ("resilver tank", "braid status tank"),
+            (
+                "attach tank sda sdb --socket s",
+                "braid add tank sdb   and then: braid balance start -d raid1 -m raid1 tank",
+            ),
+            ("list -v tank", "braid device list tank"),
+            ("zpool list -v", "braid device list"),
+            ("volume rm tank/v", "braid volume destroy tank/v"),
+            ("vol ls", "braid volume list"),
+            ("btrfs subvolume delete tank/v", "braid volume destroy tank/v"),
+            ("subvolume create tank/v 1G", "braid volume create tank/v 1G"),
+            ("zpool version", "braid --version"),
+            ("mdadm detail tank", "braid status tank"),
+            ("zpool sync tank", "braid status tank"),
+            ("zpool labelclear /dev/sdb", "braid add -f tank /dev/sdb"),
         ] {
             let words: Vec<String> = typed.split(' ').map(String::from).collect();
             let error = hint(&words).unwrap_or_else(|| panic!("{typed}: no hint"));
             assert_eq!(error.kind.exit_code(), 2);
             assert_eq!(error.hint.as_deref(), Some(format!("you may mean: {command}").as_str()), "{typed}");
         }
-        for typed in ["create tank -d mirror /dev/sda", "create -V 10G tank/log", "create mirror /dev/sda", "status"] {
+        for typed in [
+            "create tank -d mirror /dev/sda",
+            "create -V 10G tank/log",
+            "create mirror /dev/sda",
+            "status",
+            "volume list",
+        ] {
             let words: Vec<String> = typed.split(' ').map(String::from).collect();
             assert_eq!(hint(&words), None, "{typed}");
         }
