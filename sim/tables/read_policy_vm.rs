@@ -268,6 +268,15 @@ fn add_run(sheet: &mut Sheet, machine: &Machine, run: &Run, ours: &Ours) {
         };
         sheet.rows.push(Row::new(format!("{}, reads of {disk}", run.id), "reads", *published as f64, ours, within));
     }
+    if run.id == CHANCE.id {
+        let beside = run.ios.iter().zip(ours.means()).map(|(published, ours)| (ours - *published as f64).abs());
+        let percent = beside.fold(0.0, f64::max) * 100.0 / sum as f64;
+        sheet.claim(
+            format!("{}: the mean of no disk is further off than {COUNTS} % of the run's reads", run.id),
+            percent <= COUNTS,
+            format!("{percent:.1} %"),
+        );
+    }
     let what = format!("{}, MiB/s", run.id);
     sheet.rows.push(Row::new(what, "MiB/s", run.mib_s, ours.mib_s, Within::Percent(BANDWIDTH)));
 }
