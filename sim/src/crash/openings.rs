@@ -1,6 +1,6 @@
 //! Openings that states share: what an opening reads are superblocks, records and the stripe journal, and many states differ in
-//! other blocks only. A pool that was opened is kept as it was then, under what was read on the way there. It was asked once
-//! what it wants: an opening claims its members and writes its records, and that is made ready once for all.
+//! other blocks only. A pool that is opened the second time is kept as it was then, under what was read on the way there: most are
+//! wanted once. It was asked once what it wants: an opening claims its members and writes its records, and that is made ready once for all.
 //!
 //! ```text
 //!   disks there --> superblocks --what they hold--> records --what they hold--> ... --> an engine, and its first output

@@ -5,6 +5,7 @@ mod interop;
 mod killed;
 mod killed_often;
 mod life;
+mod operator;
 mod policies;
 mod refused;
 mod torture;
