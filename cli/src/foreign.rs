@@ -60,8 +60,8 @@ fn meant(code: &str, why: &str, command: impl std::fmt::Display) -> ApiError {
 pub(crate) fn hint(words: &[String]) -> Option<ApiError> {
     let first = words.first()?.as_str();
     let rest: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
-    let is_name = |at: usize| !rest[at].starts_with('-') && !(at > 0 && rest[at - 1] == "--socket");
-    let names = || (0..rest.len()).filter(|&at| is_name(at)).map(|at| rest[at]).collect::<Vec<_>>();
+    let is_option = |at: usize| rest[at].starts_with('-') || at > 0 && rest[at - 1] == "--socket";
+    let names = || (0..rest.len()).filter(|&at| !is_option(at)).map(|at| rest[at]).collect::<Vec<_>>();
     let pool = || names().first().map_or("tank", |n| n.rsplit('/').next().unwrap_or(n)).to_string();
     match first {
         "create" if !rest.contains(&"-V") => vdevs(&rest).or_else(|| level(&rest)),
