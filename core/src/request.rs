@@ -257,7 +257,7 @@ pub enum Copy {
         to: BufRange,
     },
     /// The host must make a scratch buffer under this name (ids from the top of the range, never in use twice at
-    /// once): a block for an edge, up to [`crate::scrub::PIECE_MAX`] for a scrub.
+    /// once): a block for an edge, up to [`crate::scrub::SCRATCH_MAX`] for a scrub.
     Scratch {
         /// Its name.
         buf: BufId,

@@ -2,13 +2,16 @@
 
 use alloc::collections::BTreeMap;
 
-use crate::units::{DeviceId, KIB, MIB};
+use crate::profile::parity::MEMBERS_MAX;
+use crate::units::{DeviceId, KIB, MIB, STRIP};
 
 /// Places that a record holds; lanes beyond begin anew after a restart.
 pub const PLACES_MAX: usize = 256;
 
 /// Longest piece: what one command of a rotating disk should be at least to pay for its seek.
 pub const PIECE_MAX: u64 = MIB;
+/// Longest scratch buffer that an engine asks for: a piece of rows is a row at least, with its parity once more as it should be.
+pub const SCRATCH_MAX: u64 = (MEMBERS_MAX as u64 + 2) * STRIP;
 /// Longest I/O of a piece. Queues join neighbours again as far as is good for their device; what is longer than that from
 /// the beginning they could not cut, and whoever comes behind it would wait.
 pub const PART_MAX: u64 = 128 * KIB;

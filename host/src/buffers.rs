@@ -7,7 +7,7 @@
 //!                                  heap, when the arena is full
 //!                 larger           its own mapping, unmapped at free
 //!   adopt(box)                     memory that another thread filled and hands over
-//!   insert_scratch(id, len)        up to SLAB_MAX, under a name that the engine chose
+//!   insert_scratch(id, len)        likewise, and longer ones from the heap, under a name that the engine chose
 //! ```
 //!
 //! What counts against the limit are *touched* bytes: a client that announces a 32 MiB write and sends nothing costs
@@ -25,6 +25,7 @@ use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use braid_core::scrub::SCRATCH_MAX;
 use braid_core::units::{BLOCK, BufId, BufRange};
 
 use crate::aligned::{AlignedBox, BUFFER_MAX};
@@ -312,13 +313,14 @@ impl Buffers {
         true
     }
 
-    /// Zeros under the engine's own name for them, up to [`SLAB_MAX`].
+    /// Zeros under the engine's own name for them, up to [`SCRATCH_MAX`].
     pub fn insert_scratch(&mut self, id: BufId, len: usize) {
         assert!(id.0 >= SCRATCH_FIRST, "scratch {id} lies in the range of ordinary buffers");
-        assert!((1..=SLAB_MAX).contains(&len), "scratch {id} of {len} bytes");
+        assert!((1..=SCRATCH_MAX as usize).contains(&len), "scratch {id} of {len} bytes");
         let len = len.next_multiple_of(PAGE);
         let class = Slabs::class_of(len);
-        let (base, home) = match self.slabs.take(class) {
+        let piece = if class < CLASSES { self.slabs.take(class) } else { None };
+        let (base, home) = match piece {
             Some(page) => {
                 // SAFETY: the slabs only name pages within the arena.
                 let base = unsafe { self.arena.base.add(page as usize * PAGE) };
@@ -608,6 +610,13 @@ mod tests {
         buffers.insert_scratch(name, PAGE);
         assert_eq!(buffers.take(name).map(|b| b.len()), None);
         buffers.free(name);
+        // A row of many members needs more than the arena has pieces for.
+        let widest = SCRATCH_MAX as usize;
+        for len in [SLAB_MAX, SLAB_MAX + PAGE, widest] {
+            buffers.insert_scratch(name, len);
+            assert!(buffers.bytes(name).len() == len && buffers.bytes(name).iter().all(|byte| *byte == 0), "{len}");
+            buffers.free(name);
+        }
         assert_eq!(buffers.used(), 0);
     }
 

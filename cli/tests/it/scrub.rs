@@ -53,6 +53,25 @@ fn planted_damage_is_found_at_its_device_and_byte() {
     }
 }
 
+/// A row of many members takes more memory than any other piece: 64 of them, the most there may be, and as many as just do.
+#[test]
+fn rows_of_many_members_are_scrubbed() {
+    for members in [15, 64] {
+        let real = Real::start();
+        let disks: Vec<String> = (0..members).map(|i| real.disk(&format!("d{i}.img"), 64 * MIB)).collect();
+        real.ok(&format!("create tank -d raid6 -m raid1c3 {}", disks.join(" ")));
+        real.ok("volume create tank/v 64M");
+        fill(&real, 16 * MIB);
+        let place = |i| Some((i, find(&real, &format!("d{i}.img"), MIB)?));
+        let (disk, at) = (0..members).find_map(place).expect("it is on one of them");
+        damage(&real, &format!("d{disk}.img"), at);
+        assert_eq!(real.braid("scrub -w tank").code, 1, "it found something");
+        let info = &real.json("scrub status tank")[0];
+        assert_eq!((info["state"].as_str(), info["differences"].as_u64()), (Some("finished"), Some(1)), "{info}");
+        assert_eq!(real.braid("scrub -w tank").code, 0);
+    }
+}
+
 fn find_planted_damage(checksum: &str) {
     let real = Real::start();
     let disks = [real.disk("d0.img", 256 * MIB), real.disk("d1.img", 256 * MIB)].join(" ");
