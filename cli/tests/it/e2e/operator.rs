@@ -1,13 +1,14 @@
-//! An operator who does one thing after another to a live pool, beside a client who knows what it wrote.
+//! Operators who do one thing after another to a live pool, beside a client who knows what it wrote.
 //!
 //! ```text
 //!   client: writes, zeros, reads, flushes; some writes are under way when the daemon is killed
 //!   operator: offline, online, replace, add, remove, spares, balance, scrub, export, import elsewhere, kill -9, rotten files
+//!   four at once: the same but for what takes the client its share, and volumes and shares that come and go
 //! ```
 //!
-//! To be refused is fine: exit 1 where something else is under way, 4 where a member left meanwhile, 5 where something would be lost. Not fine are content that nobody
-//! wrote, an error at the client, a daemon that ends or panics, a file that was refused and is a member all the same, and damage that is left in
-//! the end. `BRAID_SEED=7` has the test try that one.
+//! To be refused is fine: exit 1 where something else is under way, 4 where a member left meanwhile, 5 where something would be lost. Not fine
+//! are content that nobody wrote, an error at the client, a daemon that ends or panics, a file that was refused and is a member all the
+//! same, and damage that is left in the end. `BRAID_SEED=7` has the tests try that one.
 
 use super::{BLOCK, Dice, MIB};
 use crate::real::Real;
@@ -17,10 +18,14 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 const SEEDS: [u64; 3] = [3, 5, 7];
 const STEPS: u64 = 20;
+/// Commands of each of the operators who are there at once.
+const COMMANDS: u64 = 40;
 const VOLUME: u64 = 96 * MIB;
 const DISK: u64 = 512 * MIB;
 const SECTOR: usize = 512;
@@ -30,71 +35,38 @@ const SHAPES: [(&str, &str); 5] =
 const PROFILES: [&str; 5] = ["raid1", "raid10", "raid5", "raid6", "raid1c3"];
 const POLICIES: [&str; 5] = ["latency", "pid", "round-robin", "queue", "parity-avoid-slow"];
 
+impl Dice {
+    fn pick<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize]
+    }
+}
+
 fn content(stamp: u64) -> Vec<u8> {
     stamp.to_le_bytes().repeat(BLOCK as usize / 8)
 }
 
-/// What it wrote: by block, stamps that each sector may have.
-struct Bench {
-    real: Real,
+/// The client.
+struct Ledger {
+    socket: PathBuf,
     dice: Dice,
     client: Option<Client<UnixStream>>,
+    /// By block: stamps that each of its sectors may have.
     blocks: BTreeMap<u64, Vec<u64>>,
     stamp: u64,
-    disks: u64,
-    /// What was done, for whoever has to find out.
-    done: Vec<String>,
 }
 
-impl Bench {
-    fn start(seed: u64) -> Bench {
-        let mut bench = Bench {
-            real: Real::start(),
-            dice: Dice(seed),
-            client: None,
-            blocks: BTreeMap::new(),
-            stamp: 0,
-            disks: 0,
-            done: Vec::new(),
-        };
-        let (data, metadata) = bench.pick(&SHAPES);
-        let checksum = bench.pick(&["crc32c", "xxh3", "none"]);
-        let disks: Vec<String> = (0..4 + bench.dice.below(3)).map(|_| bench.disk()).collect();
-        let disks = disks.join(" ");
-        bench.said(&format!("create tank -d {data} -m {metadata} -o checksum={checksum} {disks}"), &[0]);
-        bench.said(&format!("volume create tank/v {VOLUME}"), &[0]);
-        bench.share();
-        bench
-    }
-
-    fn pick<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.dice.below(all.len() as u64) as usize]
-    }
-
-    fn disk(&mut self) -> String {
-        self.disks += 1;
-        self.real.disk(&format!("disk{}.img", self.disks), DISK)
-    }
-
-    /// A command that ends with one of these codes.
-    fn said(&mut self, line: &str, codes: &[i32]) -> i32 {
-        let run = self.real.braid(line);
-        self.done.push(format!("{line} -> {} {}", run.code, run.err.trim()));
-        assert!(codes.contains(&run.code), "{run:?}; it was\n{}", self.done.join("\n"));
-        run.code
-    }
-
-    fn share(&mut self) {
-        let socket = self.real.word("v.sock");
-        self.said(&format!("share tank/v nbd --unix={socket}"), &[0, 1]);
+impl Ledger {
+    fn new(real: &Real, seed: u64) -> Ledger {
+        let socket = real.path("v.sock");
+        Ledger { socket, dice: Dice(seed), client: None, blocks: BTreeMap::new(), stamp: 0 }
     }
 
     /// A daemon that was just started has its control socket first, and then its shares.
     fn client(&mut self) -> &mut Client<UnixStream> {
-        let socket = self.real.path("v.sock");
+        let socket = &self.socket;
         self.client.get_or_insert_with(|| {
             let mut tries = (0..1000).map(|_| {
-                let client = Client::connect(&socket, "tank/v", Wish::default());
+                let client = Client::connect(socket, "tank/v", Wish::default());
                 client.inspect_err(|_| std::thread::sleep(Duration::from_millis(10)))
             });
             tries.find_map(Result::ok).expect("the share is back after ten seconds")
@@ -103,8 +75,8 @@ impl Bench {
 
     /// Blocks somewhere, more often near the front.
     fn somewhere(&mut self) -> (u64, u64) {
-        let count = self.pick(&[1, 1, 1, 2, 4, 16, 64]);
-        let end = self.pick(&[1_000, VOLUME / BLOCK]) - count;
+        let count = self.dice.pick(&[1, 1, 1, 2, 4, 16, 64]);
+        let end = self.dice.pick(&[1_000, VOLUME / BLOCK]) - count;
         (self.dice.below(end), count)
     }
 
@@ -119,12 +91,12 @@ impl Bench {
             true => self.client().call(cmd::WRITE_ZEROES, flags, first * BLOCK, (count * BLOCK) as u32),
             false => self.client().write(flags, first * BLOCK, &data),
         };
-        assert_eq!(answer.expect("an answer").error, 0, "write of {first}; it was\n{}", self.done.join("\n"));
+        assert_eq!(answer.expect("an answer").error, 0, "write of {first} + {count}");
         self.blocks.extend((first..).zip(stamps.into_iter().map(|stamp| vec![stamp])));
     }
 
-    /// Writes that the daemon is killed under: each sector may have got it.
-    fn write_and_kill(&mut self) {
+    /// Writes that nobody waits for: each sector may get it.
+    fn write_and_leave(&mut self) {
         for cookie in 0..8 {
             let (first, _) = self.somewhere();
             self.stamp += 1;
@@ -134,24 +106,19 @@ impl Bench {
         }
         self.client().push().expect("the daemon is there");
         self.client = None;
-        self.done.push("kill -9".into());
-        self.real.kill();
-        self.real.restart();
     }
 
     fn read(&mut self, first: u64, count: u64) {
         let answer = self.client().read(first * BLOCK, (count * BLOCK) as u32).expect("an answer");
-        assert_eq!(answer.error, 0, "read of {first} + {count}; it was\n{}", self.done.join("\n"));
+        assert_eq!(answer.error, 0, "read of {first} + {count}");
         for (block, found) in (first..).zip(answer.data.chunks(BLOCK as usize)) {
             let may = self.blocks.get(&block).map_or(&[0][..], Vec::as_slice);
             let is = |part: &[u8], stamp: &u64| part.chunks(8).all(|word| word == stamp.to_le_bytes());
-            let is_known = |part: &[u8]| may.iter().any(|stamp| is(part, stamp));
-            let bad = found.chunks(SECTOR).position(|part| !is_known(part));
+            let bad = found.chunks(SECTOR).find(|part| !may.iter().any(|stamp| is(part, stamp)));
             assert!(
                 bad.is_none(),
-                "sector {bad:?} of block {block} is {:?}..., not one of {may:?}; it was\n{}",
-                &found[bad.unwrap_or(0) * SECTOR..][..8],
-                self.done.join("\n")
+                "block {block} has a sector of {:?}, not one of {may:?}",
+                bad.map(|part| &part[..8])
             );
             // What was read once stays.
             if let Some(stamp) = may.iter().find(|stamp| is(found, stamp)).copied() {
@@ -176,129 +143,208 @@ impl Bench {
             }
         }
     }
+}
 
-    /// Numbers and paths of members, those that are in use first, and how many these are.
-    fn members(&self) -> (Vec<(u64, String)>, usize) {
-        let list = self.real.json("device list tank");
-        let mut members: Vec<_> = list.as_array().expect("a list").iter().collect();
-        members.sort_by_key(|member| member["state"] != "ONLINE");
-        let used = members.iter().filter(|member| member["state"] == "ONLINE").count();
-        let what = |member: &serde_json::Value| {
-            (member["id"].as_u64().expect("an id"), member["path"].as_str().expect("a path").to_string())
-        };
-        (members.into_iter().map(what).collect(), used)
+/// What a member is: its number, and where it is.
+type Member = (u64, String);
+
+/// What any operator does. A panic elsewhere names no command: what was done is printed as it is done, and shown where a test fails.
+fn said(real: &Real, line: &str, codes: &[i32]) -> i32 {
+    let run = real.braid(line);
+    println!("{line} -> {} {}", run.code, run.err.trim());
+    assert!(codes.contains(&run.code), "{line}: {run:?}");
+    run.code
+}
+
+fn disk(real: &Real, disks: &AtomicU64) -> String {
+    real.disk(&format!("disk{}.img", disks.fetch_add(1, Relaxed)), DISK)
+}
+
+fn pool(real: &Real, dice: &mut Dice, disks: &AtomicU64) {
+    let (data, metadata) = dice.pick(&SHAPES);
+    let checksum = dice.pick(&["crc32c", "xxh3", "none"]);
+    let members: Vec<String> = (0..4 + dice.below(3)).map(|_| disk(real, disks)).collect();
+    let members = members.join(" ");
+    said(real, &format!("create tank -d {data} -m {metadata} -o checksum={checksum} {members}"), &[0]);
+    said(real, &format!("volume create tank/v {VOLUME}"), &[0]);
+    share(real);
+}
+
+fn share(real: &Real) {
+    said(real, &format!("share tank/v nbd --unix={}", real.word("v.sock")), &[0, 1]);
+}
+
+/// Those that are in use first, and how many these are.
+fn members(real: &Real) -> (Vec<Member>, usize) {
+    let list = real.json("device list tank");
+    let mut members: Vec<_> = list.as_array().expect("a list").iter().collect();
+    members.sort_by_key(|member| member["state"] != "ONLINE");
+    let used = members.iter().filter(|member| member["state"] == "ONLINE").count();
+    let what = |member: &serde_json::Value| {
+        (member["id"].as_u64().expect("an id"), member["path"].as_str().expect("a path").to_string())
+    };
+    (members.into_iter().map(what).collect(), used)
+}
+
+/// What one may do whatever else goes on.
+fn operate(real: &Real, dice: &mut Dice, disks: &AtomicU64) {
+    let (members, used) = members(real);
+    let (id, _) = &members[dice.below(used as u64) as usize];
+    match dice.below(80) {
+        0..12 if used == members.len() => drop(said(real, &format!("offline tank {id}"), &[0, 4, 5])),
+        0..30 if used < members.len() => {
+            let (id, path) = &members[used];
+            match dice.below(3) {
+                0 => replace(real, *id, disks),
+                _ => drop(said(real, &format!("online tank {path}"), &[0, 1, 4, 5])),
+            }
+        }
+        0..40 => replace(real, *id, disks),
+        40..48 => drop(said(real, "scrub start tank", &[0, 1])),
+        48..54 => drop(said(real, &format!("add tank {}", disk(real, disks)), &[0])),
+        54..57 => {
+            said(real, &format!("add --spare tank {}", disk(real, disks)), &[0]);
+            said(real, "set tank spare_delay=1s", &[0]);
+        }
+        57..64 => drop(said(real, &format!("remove tank {id}"), &[0, 1, 4, 5])),
+        64..74 => drop(said(real, &format!("balance start tank -d {}", dice.pick(&PROFILES)), &[0, 1, 5])),
+        74..77 => {
+            said(real, &format!("balance {} tank", dice.pick(&["pause", "resume", "cancel"])), &[0, 1, 4]);
+        }
+        _ => drop(said(real, &format!("set tank read_policy={}", dice.pick(&POLICIES)), &[0])),
     }
+}
 
-    fn operate(&mut self) {
-        let (members, used) = self.members();
-        let (id, path) = members[self.dice.below(used as u64) as usize].clone();
-        match self.dice.below(100) {
-            0..12 if used == members.len() => drop(self.said(&format!("offline tank {id}"), &[0, 4, 5])),
-            0..30 if used < members.len() => {
-                let (id, path) = members[used].clone();
-                match self.dice.below(3) {
-                    0 => self.replace(id),
-                    _ => drop(self.said(&format!("online tank {path}"), &[0, 1, 4, 5])),
-                }
-            }
-            0..40 => self.replace(id),
-            40..48 => drop(self.said("scrub start tank", &[0, 1])),
-            48..54 => {
-                let new = self.disk();
-                self.said(&format!("add tank {new}"), &[0]);
-            }
-            54..57 => {
-                let new = self.disk();
-                self.said(&format!("add --spare tank {new}"), &[0]);
-                self.said("set tank spare_delay=1s", &[0]);
-            }
-            57..64 => drop(self.said(&format!("remove tank {id}"), &[0, 1, 4, 5])),
-            64..74 => {
-                let profile = self.pick(&PROFILES);
-                self.said(&format!("balance start tank -d {profile}"), &[0, 1, 5]);
-            }
-            74..78 => {
-                let verb = self.pick(&["pause", "resume", "cancel"]);
-                self.said(&format!("balance {verb} tank"), &[0, 1, 4]);
-            }
-            78..82 => {
-                let policy = self.pick(&POLICIES);
-                self.said(&format!("set tank read_policy={policy}"), &[0]);
-            }
-            82..86 => self.elsewhere(),
-            86..90 if used == members.len() => self.rot(&path),
-            _ => self.write_and_kill(),
+/// Who is refused is not a member. Only the room for it may go between the look at it and the beginning: others write.
+fn replace(real: &Real, old: u64, disks: &AtomicU64) {
+    let new = disk(real, disks);
+    if matches!(said(real, &format!("replace tank {old} {new}"), &[0, 1, 4, 5]), 1 | 4) {
+        assert!(members(real).0.iter().all(|(_, path)| *path != new), "{new} is a member");
+    }
+}
+
+/// What only somebody does who is alone.
+fn operate_alone(real: &mut Real, ledger: &mut Ledger, dice: &mut Dice, disks: &AtomicU64) {
+    let (members, used) = members(real);
+    let (_, path) = &members[dice.below(used as u64) as usize];
+    match dice.below(10) {
+        0..4 => {
+            ledger.client = None;
+            elsewhere(real, disks);
+        }
+        4..6 if used == members.len() => rot(real, dice, path),
+        _ => {
+            ledger.write_and_leave();
+            println!("kill -9");
+            real.kill();
+            real.restart();
         }
     }
+}
 
-    /// Who is refused is not a member.
-    fn replace(&mut self, old: u64) {
-        let new = self.disk();
-        if self.said(&format!("replace tank {old} {new}"), &[0, 1, 4, 5]) != 0 {
-            let (members, _) = self.members();
-            assert!(members.iter().all(|(_, path)| *path != new), "{new} is a member:\n{}", self.done.join("\n"));
-        }
+/// The pool closes, its files get other names, and it is found again.
+fn elsewhere(real: &Real, disks: &AtomicU64) {
+    said(real, "export -f tank", &[0]);
+    for number in 0..disks.load(Relaxed) {
+        let names = ["disk", "moved"].map(|name| real.path(&format!("{name}{number}.img")));
+        let [from, to] = if names[0].exists() { [&names[0], &names[1]] } else { [&names[1], &names[0]] };
+        std::fs::rename(from, to).expect("it is one of them");
     }
-
-    /// The pool closes, its files get other names, and it is found again.
-    fn elsewhere(&mut self) {
-        self.client = None;
-        self.said("export -f tank", &[0]);
-        for number in 1..=self.disks {
-            let names = ["disk", "moved"].map(|name| self.real.path(&format!("{name}{number}.img")));
-            let [from, to] = if names[0].exists() { [&names[0], &names[1]] } else { [&names[1], &names[0]] };
-            std::fs::rename(from, to).expect("it is one of them");
-        }
-        let folder = self.real.dir.path().display().to_string();
-        if self.said(&format!("import tank -d {folder}"), &[0, 5]) != 0 {
-            self.said(&format!("import -f tank -d {folder}"), &[0]);
-        }
-        self.share();
+    let folder = real.dir.path().display().to_string();
+    if said(real, &format!("import tank -d {folder}"), &[0, 5]) != 0 {
+        said(real, &format!("import -f tank -d {folder}"), &[0]);
     }
+    share(real);
+}
 
-    /// Sectors of a member change behind the back of everybody: without checksums nobody could tell which copy is right.
-    fn rot(&mut self, path: &str) {
-        if self.real.ok("get -H -o value checksum tank") == "none" {
-            return;
-        }
-        self.done.push(format!("rot of {path}"));
-        let file = File::options().write(true).open(path).expect("a member");
-        for _ in 0..10 {
-            let at = 2 * MIB + self.dice.below(DISK - 3 * MIB) / SECTOR as u64 * SECTOR as u64;
-            file.write_all_at(&[0xa5; SECTOR], at).expect("write");
-        }
-        self.said("scrub -w tank", &[0, 1]);
+/// Sectors of a member change behind the back of everybody: without checksums nobody could tell which copy is right.
+fn rot(real: &Real, dice: &mut Dice, path: &str) {
+    if real.ok("get -H -o value checksum tank") == "none" {
+        return;
     }
+    println!("rot of {path}");
+    let file = File::options().write(true).open(path).expect("a member");
+    for _ in 0..10 {
+        let at = 2 * MIB + dice.below(DISK - 3 * MIB) / SECTOR as u64 * SECTOR as u64;
+        file.write_all_at(&[0xa5; SECTOR], at).expect("write");
+    }
+    said(real, "scrub -w tank", &[0, 1]);
+}
 
-    /// Everything is whole again.
-    fn end(&mut self) {
-        for (_, path) in self.members().0 {
-            self.said(&format!("online tank {path}"), &[0, 1, 4, 5]);
-        }
-        self.said("balance resume tank", &[0, 1, 4]);
-        self.said("wait tank", &[0]);
-        self.read_all();
-        self.said("scrub -w tank", &[0]);
-        self.read_all();
-        let status = self.real.ok("status tank");
-        let log = self.real.log();
-        assert!(status.contains("no data lost") || status.contains("errors: none"), "{status}");
-        assert!(!log.contains("panicked"), "{log}");
+/// Everything becomes whole again, and is what it was.
+fn end(real: &Real, ledger: &mut Ledger) {
+    for (_, path) in members(real).0 {
+        said(real, &format!("online tank {path}"), &[0, 1, 4, 5]);
+    }
+    said(real, "balance resume tank", &[0, 1, 4]);
+    said(real, "wait tank", &[0]);
+    ledger.read_all();
+    said(real, "scrub -w tank", &[0]);
+    ledger.read_all();
+    let (status, log) = (real.ok("status tank"), real.log());
+    assert!(status.contains("no data lost") || status.contains("errors: none"), "{status}");
+    assert!(!log.contains("panicked"), "{log}");
+}
+
+fn seeds() -> Vec<u64> {
+    match std::env::var("BRAID_SEED") {
+        Ok(seed) => vec![seed.parse().expect("BRAID_SEED is a number")],
+        Err(_) => SEEDS.to_vec(),
     }
 }
 
 #[test]
 fn an_operator_does_this_and_that() {
-    let seeds = match std::env::var("BRAID_SEED") {
-        Ok(seed) => vec![seed.parse().expect("BRAID_SEED is a number")],
-        Err(_) => SEEDS.to_vec(),
-    };
-    for seed in seeds {
-        let mut bench = Bench::start(seed);
+    for seed in seeds() {
+        let (mut real, mut dice, disks) = (Real::start(), Dice(seed), AtomicU64::new(0));
+        pool(&real, &mut dice, &disks);
+        let mut ledger = Ledger::new(&real, seed);
         for _ in 0..STEPS {
-            bench.work();
-            bench.operate();
+            ledger.work();
+            match dice.below(4) {
+                0 => operate_alone(&mut real, &mut ledger, &mut dice, &disks),
+                _ => operate(&real, &mut dice, &disks),
+            }
         }
-        bench.end();
+        end(&real, &mut ledger);
     }
+}
+
+/// Pools grow here: so they did to more members than a scrub had memory for.
+#[test]
+fn four_operators_at_once() {
+    for seed in seeds().into_iter().take(1) {
+        let (real, disks) = (Real::start(), AtomicU64::new(0));
+        pool(&real, &mut Dice(seed), &disks);
+        let mut ledger = Ledger::new(&real, seed);
+        let operator = |number: u64| {
+            let mut dice = Dice(seed * 100 + number);
+            for _ in 0..COMMANDS {
+                match dice.below(3) {
+                    0 => volumes(&real, &mut dice),
+                    _ => operate(&real, &mut dice, &disks),
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let operators: Vec<_> = (0..4).map(|number| scope.spawn(move || operator(number))).collect();
+            while operators.iter().any(|operator| !operator.is_finished()) {
+                ledger.work();
+            }
+        });
+        end(&real, &mut ledger);
+    }
+}
+
+/// Others that come and go, with their shares.
+fn volumes(real: &Real, dice: &mut Dice) {
+    let name = format!("tank/w{}", dice.below(3));
+    let line = match dice.below(6) {
+        0 | 1 => format!("volume create {name} 64M"),
+        2 => format!("volume destroy -y -f {name}"),
+        3 => format!("share {name} nbd"),
+        4 => format!("unshare {name}"),
+        _ => format!("resize {name} +4M"),
+    };
+    said(real, &line, &[0, 1, 4, 5]);
 }

@@ -30,6 +30,7 @@ impl Daemon {
     pub(in crate::daemon) fn online_device(&self, request: &OnlineDevice) -> Result<Change, ApiError> {
         let _opening = lock(&self.opening);
         let pool = self.pools.get(&request.pool)?;
+        let _change = lock(&pool.change);
         let device = member(&pool, &request.device)?;
         if device.state.is_used() {
             let done = pool.ask(|pump| pump.control(Command::OnlineDevice { device: device.id, generation: None }))?;
@@ -56,6 +57,8 @@ impl Daemon {
     /// Takes a member out of use, and closes it.
     pub(in crate::daemon) fn offline_device(&self, request: &OfflineDevice) -> Result<Change, ApiError> {
         let pool = self.pools.get(&request.pool)?;
+        // Whoever was told that something fits without another member relies on this one, and who brings it back opens its disk.
+        let _change = lock(&pool.change);
         let id = member(&pool, &request.device)?.id;
         let done = pool.ask(|pump| pump.control(Command::OfflineDevice { device: id }))?;
         pool.ask(|pump| pump.let_go(id))?;
