@@ -320,20 +320,19 @@ impl Buffers {
         let len = len.next_multiple_of(PAGE);
         let class = Slabs::class_of(len);
         let piece = if class < CLASSES { self.slabs.take(class) } else { None };
-        let (base, home) = match piece {
+        let (base, counted, home) = match piece {
             Some(page) => {
                 // SAFETY: the slabs only name pages within the arena.
                 let base = unsafe { self.arena.base.add(page as usize * PAGE) };
                 // SAFETY: the pages of this piece were free, so nobody else uses them.
                 unsafe { base.as_ptr().write_bytes(0, len) };
-                (base, Home::Slab { page, class: class as u8 })
+                (base, PAGE << class, Home::Slab { page, class: class as u8 })
             }
             None => {
                 let memory = AlignedBox::zeroed(len);
-                (memory.base, Home::Heap(memory))
+                (memory.base, len, Home::Heap(memory))
             }
         };
-        let counted = PAGE << class;
         self.used += counted;
         let old = self.scratch.insert(id.0, Buffer { base, len, counted, home });
         assert!(old.is_none(), "scratch {id} exists already");
@@ -614,6 +613,7 @@ mod tests {
         let widest = SCRATCH_MAX as usize;
         for len in [SLAB_MAX, SLAB_MAX + PAGE, widest] {
             buffers.insert_scratch(name, len);
+            assert_eq!(buffers.used(), len, "it counts as what it is");
             assert!(buffers.bytes(name).len() == len && buffers.bytes(name).iter().all(|byte| *byte == 0), "{len}");
             buffers.free(name);
         }

@@ -502,7 +502,7 @@ impl Engine {
     }
 
     fn scratch_of(&mut self, len: u64) -> BufId {
-        debug_assert!(len <= SCRATCH_MAX, "hosts have no scratch of {len} bytes");
+        assert!(len <= SCRATCH_MAX, "hosts have no scratch of {len} bytes");
         let id = BufId(self.next_scratch);
         // The upper half of the ids is for scratch; far fewer are ever in use at once.
         self.next_scratch = if self.next_scratch == 1 << 31 { u32::MAX - 1 } else { self.next_scratch - 1 };

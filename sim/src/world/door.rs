@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use braid_core::control::Done;
 use braid_core::request::{Copy, Expected, Input, NO_BUF, Output, PageWork, RequestError};
-use braid_core::scrub::SCRATCH_MAX;
 use braid_core::units::{BufRange, DeviceId, Instant, IoId};
 
 use super::client::Answer;
@@ -180,7 +179,6 @@ impl World {
             }
             Copy::Scratch { buf, len } => {
                 assert!(buf != NO_BUF && self.scratch.insert(buf.0), "scratch {buf} is in use");
-                assert!(u64::from(len) <= SCRATCH_MAX, "hosts have no scratch of {len} bytes");
                 // Other rubbish each time: what was not read must not look alike.
                 let rubbish = 0xdead_beef_0000_0000 | u64::from(buf.0);
                 self.buffers.insert(buf.0, vec![rubbish; (u64::from(len) / SECTOR) as usize]);

@@ -310,7 +310,7 @@ fn an_operator_does_this_and_that() {
     }
 }
 
-/// Pools grow here: so they did to more members than a scrub had memory for.
+/// Pools may grow a lot here: once to more members than a scrub had memory for.
 #[test]
 fn four_operators_at_once() {
     for seed in seeds().into_iter().take(1) {

@@ -57,7 +57,8 @@ impl Daemon {
     /// Takes a member out of use, and closes it.
     pub(in crate::daemon) fn offline_device(&self, request: &OfflineDevice) -> Result<Change, ApiError> {
         let pool = self.pools.get(&request.pool)?;
-        // Whoever was told that something fits without another member relies on this one, and who brings it back opens its disk.
+        // A replace or a remove that was just found to fit may rely on this member; and between the two steps below nobody may bring
+        // it back, whose disk would be closed.
         let _change = lock(&pool.change);
         let id = member(&pool, &request.device)?.id;
         let done = pool.ask(|pump| pump.control(Command::OfflineDevice { device: id }))?;
