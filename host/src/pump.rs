@@ -93,6 +93,8 @@ pub struct Options {
 pub enum Without {
     /// Nothing: all members have to be there.
     Nothing,
+    /// Members that the pool was in use without, as the others say: that was decided, and what they missed is noted.
+    Away,
     /// Absent members that the rest can do without: they are caught up when they return.
     Absent,
     /// Also a side that went its own way: what only that one has is given up.

@@ -58,25 +58,20 @@ pub(super) enum Look {
 /// Reads both slots.
 pub(super) fn look(disk: &Disk, name: &str) -> Look {
     let mut slots = [Vec::new(), Vec::new()];
+    let mut problems = Vec::new();
     for (slot, at) in slots.iter_mut().zip(SLOTS) {
         if at + SUPERBLOCK_SIZE > disk.size() {
             continue;
         }
         match disk.read_blocks(at, SUPERBLOCK_SIZE as usize) {
             Ok(bytes) => *slot = bytes.to_vec(),
-            Err(e) => {
-                return Look::Problem(format!("{name}: reading the superblock at {} failed: {e}", size::long(at)));
-            }
+            Err(e) => problems.push(format!("{name}: reading the superblock at {} failed: {e}", size::long(at))),
+        }
+        match Superblock::decode(slot) {
+            Ok(_) | Err(SlotError::Foreign) => {}
+            Err(error) => problems.push(format!("{name}: superblock at {}: {error}", size::long(at))),
         }
     }
-    let problems: Vec<String> = slots
-        .iter()
-        .zip(SLOTS)
-        .filter_map(|(slot, at)| match Superblock::decode(slot) {
-            Ok(_) | Err(SlotError::Foreign) => None,
-            Err(error) => Some(format!("{name}: superblock at {}: {error}", size::long(at))),
-        })
-        .collect();
     let problem = (!problems.is_empty()).then(|| problems.join("; "));
     match superblock::newest([&slots[0], &slots[1]]) {
         Ok(found) if found.device_size > disk.size() => Look::Problem(format!(
@@ -87,8 +82,11 @@ pub(super) fn look(disk: &Disk, name: &str) -> Look {
             size::long(disk.size())
         )),
         Ok(found) => Look::Member(Box::new(found), problem.map(|p| format!("{p}; the other one is used"))),
-        Err(SlotError::Foreign) => Look::Nothing,
-        Err(error) => Look::Problem(problem.unwrap_or_else(|| format!("{name}: {error}"))),
+        Err(error) => match problem {
+            Some(problem) => Look::Problem(problem),
+            None if error == SlotError::Foreign => Look::Nothing,
+            None => Look::Problem(format!("{name}: {error}")),
+        },
     }
 }
 

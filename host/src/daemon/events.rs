@@ -198,14 +198,11 @@ impl Narrator {
                     ERRORS_TOLD => "; further errors of it are only counted, see: braid device stats",
                     _ => return None,
                 };
-                let message = format!(
-                    "{} of {} at {} on {} failed: {}{more}",
-                    op_name(op),
-                    size::long(len),
-                    size::long(offset),
-                    self.device(device),
-                    error_name(error)
-                );
+                let what = match op {
+                    DeviceOp::Flush => "flush".into(),
+                    _ => format!("{} of {} at {}", op_name(op), size::long(len), size::long(offset)),
+                };
+                let message = format!("{what} on {} failed: {}{more}", self.device(device), error_name(error));
                 (Severity::Warning, "device.error", message)
             }
             Event::DeviceFailed { device, error } => (

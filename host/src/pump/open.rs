@@ -71,9 +71,15 @@ impl Pump {
         {
             return Err(why.clone());
         }
+        let may_lack = |id: DeviceId| match options.without {
+            Without::Nothing => false,
+            Without::Away => opened.was_without(id),
+            Without::Absent | Without::Apart => true,
+        };
         let absent = opened.pool().devices().filter(|d| d.state == DeviceState::Missing && d.role != Role::Spare);
-        let names: Vec<String> = absent.map(|d| format!("device {} (last seen at {})", d.id, d.path)).collect();
-        if !names.is_empty() && options.without == Without::Nothing {
+        let lacks = absent.filter(|d| !may_lack(d.id));
+        let names: Vec<String> = lacks.map(|d| format!("device {} (last seen at {})", d.id, d.path)).collect();
+        if !names.is_empty() {
             return Err(format!(
                 "pool {:?} lacks {}; connect it, or import the pool without it: it is caught up when it is back",
                 opened.pool().name,

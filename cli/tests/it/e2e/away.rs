@@ -167,6 +167,48 @@ fn a_member_that_came_back_elsewhere_is_known_there() {
     assert!(status.contains(&format!("device 2 (last seen at {now},")), "{status}");
 }
 
+/// A daemon that starts goes on without a member that the pool was in use without, and asks about any other.
+#[test]
+fn a_pool_that_was_in_use_without_a_member_is_opened_without_it() {
+    let mut real = Real::start();
+    real.tank("raid1", &[GIB / 2, GIB / 2], 32 * MIB);
+    write(&real, 0, 8 * MIB, 1);
+    real.ok("offline tank 2");
+    write(&real, 4 * MIB, 12 * MIB, 2);
+    let (here, hidden) = (["d0.img", "d1.img"].map(|n| real.path(n)), ["h0", "h1"].map(|n| real.path(n)));
+    let hide = |i: usize| std::fs::rename(&here[i], &hidden[i]).expect("rename");
+    let show = |i: usize| std::fs::rename(&hidden[i], &here[i]).expect("rename");
+    real.kill();
+    hide(1);
+    for _ in 0..2 {
+        real.restart();
+        let status = real.ok("status tank");
+        assert!(status.contains("DEGRADED") && status.contains("MISSING"), "{status}");
+        real.kill();
+    }
+    // The other one alone does not know that it is behind.
+    hide(0);
+    show(1);
+    real.restart();
+    let status = real.ok("status tank");
+    assert!(status.contains("UNAVAIL") && status.contains("lacks device 1"), "{status}");
+    real.stop();
+    show(0);
+    real.restart();
+    becomes_online(&real, 2);
+    real.ok("wait tank");
+    let run = real.braid("scrub -w tank");
+    assert!(run.code == 0 && run.out.contains("nothing found"), "{run:?}");
+    // Nobody went on without it since then.
+    real.kill();
+    hide(1);
+    real.restart();
+    let status = real.ok("status tank");
+    assert!(status.contains("UNAVAIL") && status.contains("lacks device 2"), "{status}");
+    real.ok("import tank");
+    assert_eq!(state(&real, 2), "MISSING");
+}
+
 /// Numbers of attachments are the kernel's; loop devices have them as USB disks do.
 #[test]
 fn a_disk_that_was_connected_anew_counts_as_after_a_power_cut() {

@@ -101,6 +101,11 @@ impl Opened {
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
+
+    /// Whether those that are here say that the pool went on without this member: as a whole, or with something that it missed.
+    pub fn was_without(&self, device: DeviceId) -> bool {
+        self.superblock.without.contains(&device) || self.pool.stale.contains_key(&device)
+    }
 }
 
 /// Superblocks that a member in use may have missed: one with each opening that was cut short among its claims, and a checkpoint.

@@ -196,12 +196,16 @@ impl Daemon {
             let (disk, facts) = claim_member(&spec, options).map_err(|e| discover::with_source(&e))?;
             let path = found.path.display().to_string();
             // Between the look and the claim someone may have been here.
-            let Look::Member(now, _) = discover::look(&disk, &path) else {
-                return Err(format!("{path} has changed since it was looked at"));
+            let seen = (found.superblock.pool, found.superblock.device_uuid);
+            let now = match discover::look(&disk, &path) {
+                Look::Member(now, _) if (now.pool, now.device_uuid) == seen => now,
+                Look::Member(..) | Look::Nothing => return Err(format!("{path} has changed since it was looked at")),
+                // It could be read a moment ago: as good as not there.
+                Look::Problem(why) => {
+                    self.events.tell(Severity::Warning, Some(name), "device.unreadable", why);
+                    continue;
+                }
             };
-            if (now.pool, now.device_uuid) != (found.superblock.pool, found.superblock.device_uuid) {
-                return Err(format!("{path} has changed since it was looked at"));
-            }
             let identity = Identity::of(&found.path);
             if attached.is_another(self.boot, now.device_uuid, facts.diskseq) {
                 anew.push(path.clone());
@@ -247,7 +251,7 @@ impl Daemon {
                 None => Err(format!("none of its devices was found ({})", problems_or(&search, "nothing is there"))),
                 Some(group) => match &group.obstacle {
                     Some(obstacle) => Err(obstacle.clone()),
-                    None => self.import_group(&group, None, Without::Nothing),
+                    None => self.import_group(&group, None, Without::Away),
                 },
             };
             match result {
