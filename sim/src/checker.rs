@@ -123,7 +123,7 @@ impl Checker {
                 "copies",
                 "a scrub tells every block whose copies differ and no other, and differences it tells while clients write are \
                  there at that moment; a superblock that it calls damaged is",
-                "what it misses while clients write; copies that are wrong alike",
+                "what it misses while clients write; copies that are wrong alike; what it tells while devices misread",
             ),
             Checker::Tolerance => (
                 "tolerance",

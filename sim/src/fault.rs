@@ -7,6 +7,7 @@
 //! | `CacheLost` | a flush fails, some of them | of what it should have covered, what chance leaves, as after a power cut |
 //! | `Latent` | reads of the range fail until it is written again | as it was |
 //! | `Flipped` | succeeds | one bit of some blocks is another, once |
+//! | `Misread` | a read succeeds, some of them | as it was; one bit of what arrived is another |
 //! | `Misdirected` | a write succeeds | its content elsewhere on the device, nothing at its own place |
 //! | `Slow` | takes so many times longer | as it was |
 //! | `Stuck` | is not answered before the end: then late, with an error, or never | as it was |
@@ -17,8 +18,7 @@
 //! or they cannot be relied on since a run ended unclean, the [oracle](crate::oracle) is told which sectors were spoilt and
 //! lets them be wrong until they are written again.
 //!
-//! Left out: wrong data on the bus, a device that reports another size, misdirected reads, firmware that lies about
-//! flushes.
+//! Left out: writes that are changed on the bus, a device that reports another size, firmware that lies about flushes.
 
 use core::ops::Range;
 
@@ -104,6 +104,13 @@ pub enum Trouble {
         /// How many blocks in a thousand.
         per_mille: u64,
     },
+    /// Reads give something else than what stands there: a cable, a controller, memory.
+    Misread {
+        /// How many in a hundred.
+        percent: u64,
+        /// So many more.
+        left: u64,
+    },
     /// Writes land elsewhere.
     Misdirected {
         /// How many in a hundred.
@@ -164,7 +171,11 @@ impl Trouble {
     /// The same, so much later.
     pub fn later(mut self, ns: u64) -> Trouble {
         match &mut self {
-            Trouble::Error { .. } | Trouble::Torn { .. } | Trouble::Misdirected { .. } | Trouble::CacheLost { .. } => {}
+            Trouble::Error { .. }
+            | Trouble::Torn { .. }
+            | Trouble::Misread { .. }
+            | Trouble::Misdirected { .. }
+            | Trouble::CacheLost { .. } => {}
             Trouble::Latent { since, .. } | Trouble::Flipped { since, .. } => *since += ns,
             Trouble::Absent { since } => *since += ns,
             Trouble::Pulled { since, until }
@@ -188,6 +199,15 @@ pub enum Strike {
     Forgets,
     /// It lands at this byte.
     LandsAt(u64),
+    /// A bit of what a read gives is another.
+    Misreads,
+}
+
+impl Strike {
+    /// Whether the device says that all went well.
+    pub fn is_silent(self) -> bool {
+        matches!(self, Strike::LandsAt(_) | Strike::Misreads)
+    }
 }
 
 /// Faults in force.
@@ -226,6 +246,10 @@ impl Faults {
                 Trouble::CacheLost { percent, left } if op == DeviceOp::Flush && *left > 0 && rng.percent(*percent) => {
                     *left -= 1;
                     return Some(Strike::Forgets);
+                }
+                Trouble::Misread { percent, left } if op == DeviceOp::Read && *left > 0 && rng.percent(*percent) => {
+                    *left -= 1;
+                    return Some(Strike::Misreads);
                 }
                 Trouble::Misdirected { percent, left }
                     if matches!(op, DeviceOp::Write { .. }) && *left > 0 && rng.percent(*percent) =>
@@ -276,6 +300,11 @@ impl Faults {
     /// Whether some device was pulled and lost its write cache.
     pub fn any_pulled(&self, now: u64) -> bool {
         self.0.iter().any(|f| matches!(f.trouble, Trouble::Pulled { since, .. } if since <= now))
+    }
+
+    /// Whether what a read gives may be something else than what stands there.
+    pub fn any_misreads(&self) -> bool {
+        self.0.iter().any(|f| matches!(f.trouble, Trouble::Misread { .. }))
     }
 
     /// How many times slower it is at this moment.

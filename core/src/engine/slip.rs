@@ -63,6 +63,8 @@ pub enum Slip {
     LossNotDoubted,
     /// What the others of a row make is not tried without one of them.
     OthersBelieved,
+    /// What nothing decides is not read again.
+    ReadOnce,
     /// After a crash a strip stays although both parities make the same other content of it.
     ParitiesNotAsked,
     /// What a rebuild makes is written whatever its checksums say.

@@ -138,7 +138,7 @@ impl World {
             strike = Some(Strike::Fails(IoError::Gone));
         }
         let mut result = match strike {
-            None | Some(Strike::LandsAt(_)) => Ok(()),
+            None | Some(Strike::LandsAt(_) | Strike::Misreads) => Ok(()),
             Some(Strike::Fails(error)) => Err(error),
             Some(Strike::Tears | Strike::Forgets) => Err(IoError::Media),
         };
@@ -175,9 +175,9 @@ impl World {
     fn leave(&mut self, dispatch: Dispatch, content: &Content, mark: u64, strike: Option<Strike>) {
         let Dispatch { id, device, op, offset, len } = dispatch;
         let i = device.index() - 1;
-        let is_fine = matches!(strike, None | Some(Strike::LandsAt(_)));
+        let is_fine = strike.is_none_or(Strike::is_silent);
         let percent = match strike {
-            None | Some(Strike::LandsAt(_)) => 100,
+            None | Some(Strike::LandsAt(_) | Strike::Misreads) => 100,
             Some(Strike::Tears) => 50,
             Some(Strike::Fails(_) | Strike::Forgets) => *self.rng.pick(&[0, 50, 100]),
         };
@@ -193,7 +193,12 @@ impl World {
         let Self { disks, rng, .. } = self;
         let mut takes = || percent == 100 || rng.percent(percent);
         match op {
-            DeviceOp::Read if is_fine => self.fill(id, i, offset),
+            DeviceOp::Read if is_fine => {
+                self.fill(id, i, offset);
+                if strike == Some(Strike::Misreads) {
+                    self.misread(id, offset);
+                }
+            }
             DeviceOp::Read => {}
             DeviceOp::Write { fua } => disks[i].write(offset, content, fua && is_fine, &mut takes),
             DeviceOp::Flush if is_fine => disks[i].flushed(mark),
@@ -235,6 +240,20 @@ impl World {
             };
         }
         segments
+    }
+
+    /// Another bit in what a read has filled.
+    fn misread(&mut self, id: IoId, offset: u64) {
+        let segments = self.read_into(id, offset);
+        let &(_, range) = self.rng.pick(&segments);
+        if is_page(range.buf) {
+            let at = self.rng.below(BLOCK) as usize;
+            self.pages.page(range.buf)[at] ^= 1 << self.rng.below(8);
+            return;
+        }
+        let sector = self.rng.below(u64::from(range.len) / SECTOR) as usize;
+        let bit = 1 << self.rng.below(64);
+        self.memory(range)[sector] ^= bit;
     }
 
     /// Fills the memory of a read from the disk.

@@ -136,8 +136,11 @@ impl World {
     }
 
     /// A difference that is reported is there now, and the copies are grouped as they are. Not seen: what is said of copies of which one
-    /// changed just now, maybe after it was read.
+    /// changed just now, maybe after it was read, or while reads may give something else.
     pub(super) fn check_difference(&mut self, event: &Event) {
+        if self.faults.any_misreads() {
+            return;
+        }
         self.check_bad_superblock(event);
         let Event::ScrubDifference { len, copies, .. } = event else { return };
         let blocks = |c: &ScrubCopy| (c.device.0, c.offset / BLOCK)..(c.device.0, (c.offset + len) / BLOCK);

@@ -18,6 +18,7 @@ mod lost_caches;
 mod matrix;
 mod members;
 mod mend;
+mod misreads;
 mod moving;
 mod older;
 mod parity;

@@ -6,7 +6,7 @@ use super::judge::{Groups, Known};
 use super::otherwise::Otherwise;
 use super::parities::Parities;
 use super::readers::Reader;
-use super::{COPIES_MAX, blocks, verify};
+use super::{COPIES_MAX, MADE, blocks, verify};
 use crate::chunk::Column;
 use crate::request::IoError;
 use crate::units::{BLOCKS_PER_UNIT, BufId, ChunkId, UNIT, VolumeId};
@@ -96,6 +96,8 @@ pub(in crate::engine) struct Mend {
     pub(super) otherwise: Otherwise,
     /// What is made by each parity alone.
     pub(super) parities: Parities,
+    /// How often blocks of it were read again.
+    pub(super) rereads: u8,
     pub(super) readers: Vec<Reader>,
     /// Nobody may see the winners before they are on stable media: a crash on the way could make another one win.
     pub(super) must_flush: bool,
@@ -127,6 +129,7 @@ impl Mend {
             mask: 0,
             otherwise: Otherwise::default(),
             parities: Parities::default(),
+            rereads: 0,
             bad: [0; COPIES_MAX],
             gone: [0; COPIES_MAX],
             unlike: [[0; COPIES_MAX]; COPIES_MAX],
@@ -143,7 +146,16 @@ impl Mend {
 
     /// What is known of a block besides its copies.
     pub(super) fn known(&self, block: u64) -> Known {
-        if self.doubts >> block & 1 == 1 { Known::Dirty } else { Known::Nothing }
+        match self.doubts >> block & 1 {
+            0 => Known::Nothing,
+            _ if self.is_of_row() => Known::DirtyStrip,
+            _ => Known::Dirty,
+        }
+    }
+
+    /// It is a strip of a row, and what stands for its other copies is made.
+    pub(super) fn is_of_row(&self) -> bool {
+        self.columns[MADE].is_none() && self.scratch[MADE].is_some()
     }
 
     pub(super) fn has(&self, copy: usize, block: u64) -> bool {
@@ -175,10 +187,15 @@ impl Mend {
 
     /// The block was read and is not alike, or could not be read.
     pub(in crate::engine) fn is_unlike(&self, block: u64) -> bool {
+        let is_bad = self.bad.iter().any(|bad| bad >> block & 1 == 1);
+        self.mask >> block & 1 == 1 && (is_bad || self.differs(block))
+    }
+
+    /// Copies of it that were read are not alike.
+    pub(super) fn differs(&self, block: u64) -> bool {
         let groups = self.groups(block);
         let first = groups.iter().flatten().next();
-        let is_bad = self.bad.iter().any(|bad| bad >> block & 1 == 1);
-        self.mask >> block & 1 == 1 && (is_bad || groups.iter().flatten().any(|g| Some(g) != first))
+        groups.iter().flatten().any(|g| Some(g) != first)
     }
 
     /// For each copy that has the block, the first copy that holds the same.

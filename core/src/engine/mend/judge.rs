@@ -12,6 +12,8 @@ pub(in crate::engine) enum Known {
     Nothing,
     /// A write may have been under way when the pool stopped, so a copy that agrees with nothing is no error.
     Dirty,
+    /// The same of a strip of a row. What stands for other copies is made of the same strips, so that it is alike means nothing.
+    DirtyStrip,
 }
 
 /// The judgement on a block.
@@ -34,17 +36,21 @@ pub(in crate::engine) enum Winner {
 /// | any | some match | any | the first that matches |
 /// | nothing | none matches | any | nobody, and the block is lost |
 /// | any | none | all alike | the first of them |
-/// | dirty | none, or none matches | two parities agree | what they make |
-/// | dirty | none, or none matches | differ otherwise | the one with the lowest number, so that a mend that a crash interrupts ends as it began |
+/// | dirty | none, or none matches | differ, more than half alike | the first of those |
+/// | dirty strip | none, or none matches | two parities agree | what they make |
+/// | both | none, or none matches | differ otherwise | the one with the lowest number |
 /// | nothing | none | differ, more than half alike | the first of those |
 /// | nothing | none | differ otherwise | nobody |
+///
+/// A mend that a crash interrupts ends as it began: whatever wins is on more copies then, and nothing else is.
 pub(in crate::engine) fn winner(groups: &Groups, known: Known, right: Option<u8>, agreed: Option<usize>) -> Winner {
     let first = groups.iter().position(Option::is_some);
     match (first, known, right) {
         (_, _, Some(right)) if right != 0 => Winner::Copy(right.trailing_zeros() as usize),
         (_, Known::Nothing, Some(_)) => Winner::Lost,
         (None, _, _) => Winner::Nobody,
-        (Some(first), Known::Dirty, _) => Winner::Copy(agreed.unwrap_or(first)),
+        (Some(first), Known::Dirty, _) => Winner::Copy(majority(groups).map_or(first, usize::from)),
+        (Some(first), Known::DirtyStrip, _) => Winner::Copy(agreed.unwrap_or(first)),
         (Some(_), Known::Nothing, None) => majority(groups).map_or(Winner::Nobody, |group| Winner::Copy(group.into())),
     }
 }
@@ -78,14 +84,14 @@ mod tests {
             ("01--", None, Some(0)),
             ("000-", Some(0), Some(0)),
             ("010-", Some(0), Some(0)),
-            ("011-", Some(1), Some(0)),
+            ("011-", Some(1), Some(1)),
             ("012-", None, Some(0)),
             ("-12-", None, Some(1)),
             ("-11-", Some(1), Some(1)),
             ("0011", None, Some(0)),
-            ("0111", Some(1), Some(0)),
+            ("0111", Some(1), Some(1)),
             ("0110", None, Some(0)),
-            ("-122", Some(2), Some(1)),
+            ("-122", Some(2), Some(2)),
         ] {
             let found = [Known::Nothing, Known::Dirty].map(|known| match winner(&groups(text), known, None, None) {
                 Winner::Copy(copy) => Some(copy),
@@ -127,8 +133,10 @@ mod tests {
             ("0122", Some(0b1), Copy(0), Copy(0)),
             ("0122", Some(0b1100), Copy(2), Copy(2)),
         ] {
-            let found = [Known::Nothing, Known::Dirty].map(|known| winner(&groups(text), known, right, Some(2)));
+            let found = [Known::Nothing, Known::DirtyStrip].map(|known| winner(&groups(text), known, right, Some(2)));
             assert_eq!(found, [clean, dirty], "{text} {right:?}");
         }
+        // One of them is not there: what all others make is made by the other one as well.
+        assert_eq!(winner(&groups("011-"), Known::DirtyStrip, None, None), Copy(0));
     }
 }

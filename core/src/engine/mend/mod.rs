@@ -24,11 +24,13 @@
 //! | `judge.rs` | which copy is right |
 //! | `verify.rs` | what checksums say, and what becomes of them |
 //! | `otherwise.rs` | a block made without one of the others after the other |
+//! | `again.rs` | what nothing decides is read once more |
 //! | `parities.rs` | what two parities agree on where nothing else decides |
 //! | `readers.rs` | reads that wait for it |
 //! | `settle.rs` | what follows for those who count on the unit |
 //! | `wanted.rs` | units that reads found trouble in |
 
+mod again;
 mod case;
 pub(super) mod judge;
 mod otherwise;
@@ -321,7 +323,7 @@ impl Engine {
 
     /// All copies are in memory and compared: what has to be written is.
     fn judge_mend(&mut self, id: u32) {
-        if self.ask_parities(id) {
+        if self.ask_parities(id) || self.read_mend_again(id) {
             return;
         }
         let (cause, is_ours) = (self.mends[id].cause, self.mends[id].volume().is_some());
@@ -376,7 +378,7 @@ impl Engine {
                 writes[winner][copy] |= 1 << block;
                 // Torn on its way over another copy, it might leave what the checksum of before matches: that one would
                 // win then.
-                must_flush |= mend.known(block) == Known::Dirty && mend.right(block) == Some(0);
+                must_flush |= mend.known(block) != Known::Nothing && mend.right(block) == Some(0);
             }
         }
         let mend = &mut self.mends[id];

@@ -55,9 +55,10 @@ impl Engine {
             return false;
         }
         self.mends[id].parities.lanes = lanes;
-        // Without Q, then without P.
+        // Without Q, then without P. Blocks that they decided before stay.
         for (copy, other) in BY_PARITY.into_iter().zip([members - 1, members - 2]) {
-            self.mends[id].gone[copy] = !lanes;
+            let mend = &mut self.mends[id];
+            mend.gone[copy] = !lanes & if mend.scratch[copy].is_some() { mend.gone[copy] } else { u16::MAX };
             self.ask_row(id, copy, Some(other), lanes);
         }
         true

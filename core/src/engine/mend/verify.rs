@@ -69,6 +69,9 @@ impl Engine {
         if mend.parities.are_asked() {
             return self.verify_parities(id);
         }
+        if let Some(slot) = mend.sums.slot {
+            return self.verify_copies(id, slot, 1);
+        }
         let Some((chunk, place)) = mend.place.filter(|_| mend.volume().is_some_and(|v| self.is_summed(v))) else {
             return self.judge_mend(id);
         };
@@ -83,13 +86,19 @@ impl Engine {
         self.pin_page(slot);
         let mend = &mut self.mends[id];
         mend.sums.slot = Some(slot);
-        // One more than there are, until all were asked.
-        mend.pending = 1;
+        let mut asked = 0;
         for (first, count) in runs(mend.mask) {
-            mend.pending += 1;
+            asked += 1;
             let (tag, first) = (tag(id, UNSUMMED, first), mend.sums.base + first as u16);
             self.outputs.push_back(Output::Page(PageWork::Unsummed { tag, kind, page, first, count: count as u16 }));
         }
+        self.verify_copies(id, slot, asked + 1);
+    }
+
+    /// All that was read, or made, is compared with the sums. So many answers are to come besides, and one of them is this call's own.
+    fn verify_copies(&mut self, id: u32, slot: u32, pending: u32) {
+        let mend = &mut self.mends[id];
+        mend.pending = pending;
         let mask = mend.mask;
         (0..COPIES_MAX).for_each(|copy| self.verify_copy(id, copy, slot, mask));
         self.mend_answered(id);

@@ -39,7 +39,7 @@ fn remove(device: u32) -> Command {
     Command::RemoveDevice { device: DeviceId(device) }
 }
 
-fn convert(profile: Profile) -> Command {
+pub(crate) fn convert(profile: Profile) -> Command {
     let choice = Some(Choice { convert: Some(profile), ..Choice::default() });
     Command::Balance { data: choice.clone(), metadata: choice }
 }
