@@ -2,6 +2,7 @@
 
 mod e2e;
 mod exposition;
+mod failing;
 mod fuzz;
 mod lab;
 mod load;

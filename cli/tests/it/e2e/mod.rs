@@ -61,15 +61,18 @@ impl Model {
 }
 
 /// A small generator of numbers; the same for the same seed.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z ^ z >> 31) % n
+    }
+    pub(crate) fn pick<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize]
     }
     fn shuffle<T>(&mut self, all: &mut [T]) {
         (1..all.len()).rev().for_each(|i| all.swap(i, self.below(i as u64 + 1) as usize));

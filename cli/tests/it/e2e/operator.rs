@@ -3,6 +3,7 @@
 //! ```text
 //!   client: writes, zeros, reads, flushes; some writes are under way when the daemon is killed
 //!   operator: offline, online, replace, add, remove, spares, balance, scrub, export, import elsewhere, kill -9, rotten files
+//!   disks that fail: one or two at a time, of pools that can do without two, so nobody takes a member offline as well
 //!   four at once: the same but for what takes the client its share, and volumes and shares that come and go
 //! ```
 //!
@@ -11,7 +12,9 @@
 //! same, and damage that is left in the end. `BRAID_SEED=7` has the tests try that one.
 
 use super::{BLOCK, Dice, MIB};
-use crate::real::Real;
+use crate::failing::{Disks, Trouble};
+use crate::real::{FUSE, Real};
+use crate::tools::have;
 use braid_host::nbd::client::{Client, Wish};
 use braid_host::nbd::proto::cmd;
 use std::collections::BTreeMap;
@@ -19,7 +22,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 const SEEDS: [u64; 3] = [3, 5, 7];
@@ -34,12 +37,6 @@ const SHAPES: [(&str, &str); 5] =
     [("raid1", "raid1"), ("raid10", "raid1"), ("raid5", "raid1"), ("raid6", "raid1c3"), ("raid1c3", "raid1c3")];
 const PROFILES: [&str; 5] = ["raid1", "raid10", "raid5", "raid6", "raid1c3"];
 const POLICIES: [&str; 5] = ["latency", "pid", "round-robin", "queue", "parity-avoid-slow"];
-
-impl Dice {
-    fn pick<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
-    }
-}
 
 fn content(stamp: u64) -> Vec<u8> {
     stamp.to_le_bytes().repeat(BLOCK as usize / 8)
@@ -156,18 +153,33 @@ fn said(real: &Real, line: &str, codes: &[i32]) -> i32 {
     run.code
 }
 
-fn disk(real: &Real, disks: &AtomicU64) -> String {
-    real.disk(&format!("disk{}.img", disks.fetch_add(1, Relaxed)), DISK)
+/// What an operator may do besides.
+#[derive(Clone, Copy)]
+struct Rules {
+    /// Profiles for a balance.
+    profiles: &'static [&'static str],
+    /// A member may be taken offline.
+    may_be_short: bool,
 }
 
-fn pool(real: &Real, dice: &mut Dice, disks: &AtomicU64) {
-    let (data, metadata) = dice.pick(&SHAPES);
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules { profiles: &PROFILES, may_be_short: true }
+    }
+}
+
+fn pool(real: &Real, dice: &mut Dice, disks: &Disks) {
+    let shape = dice.pick(&SHAPES);
+    let members: Vec<String> = (0..4 + dice.below(3)).map(|_| disks.make(DISK)).collect();
+    create(real, dice, shape, &members.join(" "));
+}
+
+fn create(real: &Real, dice: &mut Dice, (data, metadata): (&str, &str), members: &str) -> &'static str {
     let checksum = dice.pick(&["crc32c", "xxh3", "none"]);
-    let members: Vec<String> = (0..4 + dice.below(3)).map(|_| disk(real, disks)).collect();
-    let members = members.join(" ");
     said(real, &format!("create tank -d {data} -m {metadata} -o checksum={checksum} {members}"), &[0]);
     said(real, &format!("volume create tank/v {VOLUME}"), &[0]);
     share(real);
+    checksum
 }
 
 fn share(real: &Real) {
@@ -187,11 +199,13 @@ fn members(real: &Real) -> (Vec<Member>, usize) {
 }
 
 /// What one may do whatever else goes on.
-fn operate(real: &Real, dice: &mut Dice, disks: &AtomicU64) {
+fn operate(real: &Real, dice: &mut Dice, disks: &Disks, rules: Rules) {
     let (members, used) = members(real);
     let (id, _) = &members[dice.below(used as u64) as usize];
     match dice.below(80) {
-        0..12 if used == members.len() => drop(said(real, &format!("offline tank {id}"), &[0, 4, 5])),
+        0..12 if used == members.len() && rules.may_be_short => {
+            said(real, &format!("offline tank {id}"), &[0, 4, 5]);
+        }
         0..30 if used < members.len() => {
             let (id, path) = &members[used];
             match dice.below(3) {
@@ -201,13 +215,13 @@ fn operate(real: &Real, dice: &mut Dice, disks: &AtomicU64) {
         }
         0..40 => replace(real, *id, disks),
         40..48 => drop(said(real, "scrub start tank", &[0, 1])),
-        48..54 => drop(said(real, &format!("add tank {}", disk(real, disks)), &[0])),
+        48..54 => drop(said(real, &format!("add tank {}", disks.make(DISK)), &[0])),
         54..57 => {
-            said(real, &format!("add --spare tank {}", disk(real, disks)), &[0]);
+            said(real, &format!("add --spare tank {}", disks.make(DISK)), &[0]);
             said(real, "set tank spare_delay=1s", &[0]);
         }
         57..64 => drop(said(real, &format!("remove tank {id}"), &[0, 1, 4, 5])),
-        64..74 => drop(said(real, &format!("balance start tank -d {}", dice.pick(&PROFILES)), &[0, 1, 5])),
+        64..74 => drop(said(real, &format!("balance start tank -d {}", dice.pick(rules.profiles)), &[0, 1, 5])),
         74..77 => {
             said(real, &format!("balance {} tank", dice.pick(&["pause", "resume", "cancel"])), &[0, 1, 4]);
         }
@@ -216,15 +230,15 @@ fn operate(real: &Real, dice: &mut Dice, disks: &AtomicU64) {
 }
 
 /// Who is refused is not a member. Only the room for it may go between the look at it and the beginning: others write.
-fn replace(real: &Real, old: u64, disks: &AtomicU64) {
-    let new = disk(real, disks);
+fn replace(real: &Real, old: u64, disks: &Disks) {
+    let new = disks.make(DISK);
     if matches!(said(real, &format!("replace tank {old} {new}"), &[0, 1, 4, 5]), 1 | 4) {
         assert!(members(real).0.iter().all(|(_, path)| *path != new), "{new} is a member");
     }
 }
 
 /// What only somebody does who is alone.
-fn operate_alone(real: &mut Real, ledger: &mut Ledger, dice: &mut Dice, disks: &AtomicU64) {
+fn operate_alone(real: &mut Real, ledger: &mut Ledger, dice: &mut Dice, disks: &Disks) {
     let (members, used) = members(real);
     let (_, path) = &members[dice.below(used as u64) as usize];
     match dice.below(10) {
@@ -233,19 +247,21 @@ fn operate_alone(real: &mut Real, ledger: &mut Ledger, dice: &mut Dice, disks: &
             elsewhere(real, disks);
         }
         4..6 if used == members.len() => rot(real, dice, path),
-        _ => {
-            ledger.write_and_leave();
-            println!("kill -9");
-            real.kill();
-            real.restart();
-        }
+        _ => killed(real, ledger),
     }
 }
 
+fn killed(real: &mut Real, ledger: &mut Ledger) {
+    ledger.write_and_leave();
+    println!("kill -9");
+    real.kill();
+    real.restart();
+}
+
 /// The pool closes, its files get other names, and it is found again.
-fn elsewhere(real: &Real, disks: &AtomicU64) {
+fn elsewhere(real: &Real, disks: &Disks) {
     said(real, "export -f tank", &[0]);
-    for number in 0..disks.load(Relaxed) {
+    for number in 0..disks.made.load(Relaxed) {
         let names = ["disk", "moved"].map(|name| real.path(&format!("{name}{number}.img")));
         let [from, to] = if names[0].exists() { [&names[0], &names[1]] } else { [&names[1], &names[0]] };
         std::fs::rename(from, to).expect("it is one of them");
@@ -271,13 +287,19 @@ fn rot(real: &Real, dice: &mut Dice, path: &str) {
     said(real, "scrub -w tank", &[0, 1]);
 }
 
-/// Everything becomes whole again, and is what it was.
-fn end(real: &Real, ledger: &mut Ledger) {
+/// Every member is there, and has all.
+fn whole(real: &Real) {
     for (_, path) in members(real).0 {
         said(real, &format!("online tank {path}"), &[0, 1, 4, 5]);
     }
     said(real, "balance resume tank", &[0, 1, 4]);
     said(real, "wait tank", &[0]);
+    said(real, "scrub -w tank", &[0, 1]);
+}
+
+/// Everything becomes whole again, and is what it was.
+fn end(real: &Real, ledger: &mut Ledger) {
+    whole(real);
     ledger.read_all();
     said(real, "scrub -w tank", &[0]);
     ledger.read_all();
@@ -296,16 +318,55 @@ fn seeds() -> Vec<u64> {
 #[test]
 fn an_operator_does_this_and_that() {
     for seed in seeds() {
-        let (mut real, mut dice, disks) = (Real::start(), Dice(seed), AtomicU64::new(0));
+        let (mut real, mut dice) = (Real::start(), Dice(seed));
+        let disks = Disks::new(&real);
         pool(&real, &mut dice, &disks);
         let mut ledger = Ledger::new(&real, seed);
         for _ in 0..STEPS {
             ledger.work();
             match dice.below(4) {
                 0 => operate_alone(&mut real, &mut ledger, &mut dice, &disks),
-                _ => operate(&real, &mut dice, &disks),
+                _ => operate(&real, &mut dice, &disks, Rules::default()),
             }
         }
+        end(&real, &mut ledger);
+    }
+}
+
+#[test]
+fn an_operator_of_disks_that_fail() {
+    if !have("an_operator_of_disks_that_fail", &FUSE) {
+        return;
+    }
+    for seed in seeds() {
+        let (mut real, mut dice) = (Real::start(), Dice(seed));
+        let disks = Disks::failing(&real);
+        let members: Vec<String> = (0..5 + dice.below(2)).map(|_| disks.make(DISK)).collect();
+        let shape = dice.pick(&[("raid6", "raid1c3"), ("raid1c3", "raid1c3")]);
+        let checksum = create(&real, &mut dice, shape, &members.join(" "));
+        let mut ledger = Ledger::new(&real, seed);
+        let rules = Rules { profiles: &["raid6", "raid1c3", "raid1c4"], may_be_short: false };
+        let mut sick = Vec::new();
+        for _ in 0..STEPS * 2 {
+            ledger.work();
+            match if sick.is_empty() { dice.below(4) } else { dice.below(10) } {
+                0 => {
+                    disks.mend();
+                    whole(&real);
+                    let count = if sick.is_empty() { 1 + dice.below(2) } else { 0 };
+                    sick = (0..count).map(|_| disks.hurt(&mut dice, checksum != "none")).collect();
+                }
+                // What a crash left in doubt has no checksum that would tell what is misread.
+                1 if !sick.iter().any(|trouble| matches!(trouble, Trouble::Misreads(_))) => {
+                    killed(&mut real, &mut ledger);
+                    if real.json("list")[0]["state"] == "unavailable" {
+                        said(&real, "import tank", &[0]);
+                    }
+                }
+                _ => operate(&real, &mut dice, &disks, rules),
+            }
+        }
+        disks.mend();
         end(&real, &mut ledger);
     }
 }
@@ -314,7 +375,8 @@ fn an_operator_does_this_and_that() {
 #[test]
 fn four_operators_at_once() {
     for seed in seeds().into_iter().take(1) {
-        let (real, disks) = (Real::start(), AtomicU64::new(0));
+        let real = Real::start();
+        let disks = Disks::new(&real);
         pool(&real, &mut Dice(seed), &disks);
         let mut ledger = Ledger::new(&real, seed);
         let operator = |number: u64| {
@@ -322,7 +384,7 @@ fn four_operators_at_once() {
             for _ in 0..COMMANDS {
                 match dice.below(3) {
                     0 => volumes(&real, &mut dice),
-                    _ => operate(&real, &mut dice, &disks),
+                    _ => operate(&real, &mut dice, &disks, Rules::default()),
                 }
             }
         };
