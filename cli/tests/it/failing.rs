@@ -206,6 +206,12 @@ impl Disks {
         trouble
     }
 
+    /// What stands here on a disk, by number, cannot be read until it is written again.
+    pub(crate) fn spoil(&self, number: usize, offset: u64) {
+        let disks = self.failing.as_ref().expect("disks that may fail").lock().expect("no panic");
+        disks[number].inside.state.lock().expect("no panic").bad.insert(offset / BLOCK);
+    }
+
     /// All are as new.
     pub(crate) fn mend(&self) {
         println!("no trouble any more");

@@ -1,8 +1,10 @@
 //! A member that is taken out of use, comes back and is brought up to date.
 
 use super::{GIB, MIB, image, stamp};
-use crate::real::Real;
+use crate::failing::Disks;
+use crate::real::{FUSE, Real};
 use crate::tools::{Need, have, sh};
+use braid_core::meta::superblock::SLOTS;
 use braid_host::nbd::client::{Client, Wish};
 use braid_host::nbd::proto::cmd;
 use std::time::{Duration, Instant};
@@ -207,6 +209,36 @@ fn a_pool_that_was_in_use_without_a_member_is_opened_without_it() {
     assert!(status.contains("UNAVAIL") && status.contains("lacks device 2"), "{status}");
     real.ok("import tank");
     assert_eq!(state(&real, 2), "MISSING");
+}
+
+/// The other slot has a superblock too, and the next checkpoint but one writes the bad one anew.
+#[test]
+fn a_superblock_slot_that_cannot_be_read_makes_nobody_missing() {
+    if !have("a_superblock_slot_that_cannot_be_read_makes_nobody_missing", &FUSE) {
+        return;
+    }
+    let mut real = Real::start();
+    let disks = Disks::failing(&real);
+    let members = [disks.make(256 * MIB), disks.make(256 * MIB)].join(" ");
+    real.ok(&format!("create tank -d raid1 -m raid1 {members}"));
+    real.ok("volume create tank/v 32M");
+    for slot in SLOTS {
+        write(&real, 0, 4 * MIB, 1);
+        real.stop();
+        disks.spoil(1, slot);
+        real.restart();
+        assert_eq!((state(&real, 1), state(&real, 2)), ("ONLINE".into(), "ONLINE".into()), "{slot}");
+        let run = real.braid("scrub -w tank");
+        assert!(run.code == 0, "{run:?}");
+    }
+    // Both: now it is missing, and that is said.
+    real.stop();
+    SLOTS.into_iter().for_each(|slot| disks.spoil(1, slot));
+    real.restart();
+    let status = real.ok("status tank");
+    assert!(status.contains("UNAVAIL") && status.contains("lacks device 2"), "{status}");
+    let run = real.braid("import tank");
+    assert!(run.code == 0 && format!("{run:?}").contains("reading the superblock at"), "{run:?}");
 }
 
 /// Numbers of attachments are the kernel's; loop devices have them as USB disks do.
