@@ -13,8 +13,8 @@
 
 use super::{BLOCK, Dice, MIB};
 use crate::failing::{Disks, Trouble};
-use crate::real::{FUSE, Real};
-use crate::tools::have;
+use crate::real::{FUSE, LOOP, Real};
+use crate::tools::{Need, have};
 use braid_host::nbd::client::{Client, Wish};
 use braid_host::nbd::proto::cmd;
 use std::collections::BTreeMap;
@@ -374,6 +374,11 @@ fn an_operator_of_disks_that_fail() {
 /// Pools may grow a lot here: once to more members than a scrub had memory for.
 #[test]
 fn four_operators_at_once() {
+    let may = |kind: &str, needs: &[Need]| have(&format!("four_operators_at_once ({kind})"), needs);
+    let kinds: &[&str] = match may("fuse", &FUSE) && may("loop", &LOOP) {
+        true => &["nbd", "fuse", "loop"],
+        false => &["nbd"],
+    };
     for seed in seeds().into_iter().take(1) {
         let real = Real::start();
         let disks = Disks::new(&real);
@@ -383,7 +388,7 @@ fn four_operators_at_once() {
             let mut dice = Dice(seed * 100 + number);
             for _ in 0..COMMANDS {
                 match dice.below(3) {
-                    0 => volumes(&real, &mut dice),
+                    0 => volumes(&real, &mut dice, kinds),
                     _ => operate(&real, &mut dice, &disks, Rules::default()),
                 }
             }
@@ -399,12 +404,12 @@ fn four_operators_at_once() {
 }
 
 /// Others that come and go, with their shares.
-fn volumes(real: &Real, dice: &mut Dice) {
+fn volumes(real: &Real, dice: &mut Dice, kinds: &[&str]) {
     let name = format!("tank/w{}", dice.below(3));
     let line = match dice.below(6) {
         0 | 1 => format!("volume create {name} 64M"),
         2 => format!("volume destroy -y -f {name}"),
-        3 => format!("share {name} nbd"),
+        3 => format!("share {name} {}", dice.pick(kinds)),
         4 => format!("unshare {name}"),
         _ => format!("resize {name} +4M"),
     };
