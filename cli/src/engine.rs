@@ -70,7 +70,7 @@ pub(crate) fn service(
     }
     pace::offer(models::paced);
     config.flight_dir = flight_dir.map(Path::to_path_buf);
-    let daemon = Daemon::new(config);
+    let daemon = Arc::new(Daemon::new(config));
     for socket in passed.nbd {
         daemon.serve_activated_nbd(socket)?;
     }
@@ -78,5 +78,6 @@ pub(crate) fn service(
     if !open.is_empty() {
         tracing::info!("open: {}", open.join(" "));
     }
-    Ok(Arc::new(daemon))
+    daemon.wait_for_late();
+    Ok(daemon)
 }

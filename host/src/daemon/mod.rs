@@ -55,6 +55,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
 
 use braid_core::control::ControlError;
 use braid_core::report::PoolReport;
@@ -75,6 +76,12 @@ pub use shares::usual_tls_directory;
 
 /// Payload memory of one pool when nobody says otherwise: 128 requests of 1 MiB. Touched only when it is needed.
 pub const MEMORY_DEFAULT: usize = 128 << 20;
+
+/// How long a pool that was open before waits for members that were not there when the daemon started: as long as mdadm does.
+const LATE: Duration = Duration::from_secs(30);
+
+/// How often it is looked for them. That reads two superblocks of each block device, and only while a pool waits.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 const _: () = assert!(MEMORY_DEFAULT >= crate::pump::MEMORY_MIN, "the largest request fits");
 
@@ -283,6 +290,21 @@ impl Daemon {
     /// those that are open now.
     pub fn import_remembered(&self) -> Vec<String> {
         self.open_remembered()
+    }
+
+    /// Opens pools that lacked a member when it appears, for [`LATE`] from now on: disks behind adapters and on USB come later than the
+    /// daemon. Nobody is left behind for being later still.
+    pub fn wait_for_late(self: &Arc<Self>) {
+        let daemon = Arc::downgrade(self);
+        let wait = move || {
+            let until = Instant::now() + LATE;
+            while Instant::now() < until && daemon.upgrade().is_some_and(|daemon| daemon.open_late()) {
+                std::thread::sleep(LOOK_EVERY);
+            }
+        };
+        if let Err(e) = std::thread::Builder::new().name("late".into()).spawn(wait) {
+            tracing::warn!("nothing waits for members that are late: {e}");
+        }
     }
 
     /// Serves NBD on a listening socket that a service manager made; shares on "the daemon's own socket" (a Unix one) or

@@ -11,8 +11,10 @@ use crate::control::api::*;
 /// One of them.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    remembered: Remembered,
+    pub(super) remembered: Remembered,
     why: String,
+    /// How many of its members were there then.
+    pub(super) members: usize,
 }
 
 /// All of them. The lock is a leaf.
@@ -20,10 +22,10 @@ pub(super) struct Entry {
 pub(super) struct Unopened(Mutex<Vec<Entry>>);
 
 impl Unopened {
-    pub(super) fn add(&self, remembered: Remembered, why: String) {
+    pub(super) fn add(&self, remembered: Remembered, why: String, members: usize) {
         let mut all = lock(&self.0);
         all.retain(|e| e.remembered.uuid != remembered.uuid);
-        all.push(Entry { remembered, why });
+        all.push(Entry { remembered, why, members });
     }
 
     /// It is open now, or given up.

@@ -211,6 +211,36 @@ fn a_pool_that_was_in_use_without_a_member_is_opened_without_it() {
     assert_eq!(state(&real, 2), "MISSING");
 }
 
+/// Also where another one stays away that the pool was in use without.
+#[test]
+fn a_pool_waits_for_members_that_are_late() {
+    let mut real = Real::start();
+    real.tank("raid1", &[GIB / 2; 3], 32 * MIB);
+    real.ok("share tank/v nbd");
+    for away in [None, Some("d2.img")] {
+        if away.is_some() {
+            real.ok("offline tank 3");
+        }
+        real.stop();
+        let hide = |name: &str| std::fs::rename(real.path(name), real.path("hidden").join(name)).expect("rename");
+        std::fs::create_dir_all(real.path("hidden")).expect("mkdir");
+        away.into_iter().chain(["d1.img"]).for_each(hide);
+        real.restart();
+        assert!(real.ok("status tank").contains("UNAVAIL"));
+        std::fs::rename(real.path("hidden/d1.img"), real.path("d1.img")).expect("rename");
+        let begun = Instant::now();
+        while real.ok("status tank").contains("UNAVAIL") {
+            assert!(begun.elapsed() < Duration::from_secs(10), "{}", real.ok("status tank"));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(
+            (state(&real, 2), state(&real, 3)),
+            ("ONLINE".into(), if away.is_some() { "MISSING" } else { "ONLINE" }.into())
+        );
+        assert!(real.ok("shares").contains("tank/v"), "{}", real.ok("shares"));
+    }
+}
+
 /// The other slot has a superblock too, and the next checkpoint but one writes the bad one anew.
 #[test]
 fn a_superblock_slot_that_cannot_be_read_makes_nobody_missing() {

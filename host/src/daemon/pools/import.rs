@@ -12,6 +12,7 @@ use crate::backend::{self, Disk, DiskSpec, Facts, OpenError, OpenOptions};
 use crate::control::api::*;
 use crate::control::check;
 use crate::control::server::own_uid;
+use crate::daemon::cache::Remembered;
 use crate::daemon::discover::{self, Examined, Group, Identity, Look, Search};
 use crate::daemon::events::Severity;
 use crate::daemon::{Daemon, OpenPool, lock, views};
@@ -238,33 +239,64 @@ impl Daemon {
         });
         let mut open = Vec::new();
         for entry in remembered {
-            let mut search = Search::default();
-            entry.devices.iter().for_each(|d| search.place(d, false));
-            let find = |search: &Search| search.groups().into_iter().find(|g| g.uuid.to_string() == entry.uuid);
-            let complete =
-                |g: &Group| g.obstacle.is_none() && g.examine(self.boot).is_ok_and(|found| found.missing.is_empty());
-            if !find(&search).is_some_and(|g| complete(&g)) {
-                // Disks change their names at boot: look everywhere before doing without one.
-                discover::block_devices().iter().for_each(|d| search.place(d, false));
-            }
-            let result = match find(&search) {
-                None => Err(format!("none of its devices was found ({})", problems_or(&search, "nothing is there"))),
-                Some(group) => match &group.obstacle {
-                    Some(obstacle) => Err(obstacle.clone()),
-                    None => self.import_group(&group, None, Without::Away),
-                },
-            };
-            match result {
+            let looked = look_for(&entry, self.boot);
+            match self.open_again(&looked) {
                 Ok(pool) => open.push(pool.name.clone()),
                 Err(why) => {
                     let message = format!("pool {} was open before and could not be opened: {why}", entry.name);
                     self.events.tell(Severity::Error, Some(&entry.name), "pool.not_opened", message);
-                    self.unopened.add(entry, why);
+                    self.unopened.add(entry, why, members_of(&looked));
                 }
             }
         }
         open
     }
+
+    fn open_again(&self, (group, search): &Looked) -> Result<Arc<OpenPool>, String> {
+        match group {
+            None => Err(format!("none of its devices was found ({})", problems_or(search, "nothing is there"))),
+            Some(Group { obstacle: Some(obstacle), .. }) => Err(obstacle.clone()),
+            Some(group) => self.import_group(group, None, Without::Away),
+        }
+    }
+
+    /// Opens pools of which more members are there than when that was tried last; false when there is nothing to wait for.
+    pub(in crate::daemon) fn open_late(&self) -> bool {
+        let _opening = lock(&self.opening);
+        let waiting = self.unopened.select(None, |uuid| self.pools.all().iter().any(|p| p.uuid.to_string() == uuid));
+        if self.alive().is_err() || waiting.is_empty() {
+            return false;
+        }
+        for entry in waiting {
+            let looked = look_for(&entry.remembered, self.boot);
+            if members_of(&looked) > entry.members
+                && let Err(why) = self.open_again(&looked)
+            {
+                self.unopened.add(entry.remembered, why, members_of(&looked));
+            }
+        }
+        true
+    }
+}
+
+/// A pool as it was found, and where it was looked for.
+type Looked = (Option<Group>, Search);
+
+fn members_of((group, _): &Looked) -> usize {
+    group.as_ref().map_or(0, |group| group.members.len())
+}
+
+/// A pool that was open before, where its members were, and anywhere if that is not all of them.
+fn look_for(entry: &Remembered, boot: Uuid) -> Looked {
+    let mut search = Search::default();
+    entry.devices.iter().for_each(|d| search.place(d, false));
+    let find = |search: &Search| search.groups().into_iter().find(|g| g.uuid.to_string() == entry.uuid);
+    let complete = |g: &Group| g.obstacle.is_none() && g.examine(boot).is_ok_and(|found| found.missing.is_empty());
+    if !find(&search).is_some_and(|g| complete(&g)) {
+        // Disks change their names at boot: look everywhere before doing without one.
+        discover::block_devices().iter().for_each(|d| search.place(d, false));
+    }
+    (find(&search), search)
 }
 
 enum Chosen {
