@@ -4,6 +4,7 @@
 //! says would be an error. Mostly they are the same again, after a write that was cut short or where something rotted, and are judged then.
 
 use super::judge::{Known, majority};
+use super::parities::BY_PARITY;
 use super::{COPIES_MAX, Engine, MADE, Mend, blocks, runs};
 use crate::engine::Slip;
 use crate::request::DeviceOp;
@@ -28,6 +29,10 @@ impl Mend {
         let Mend { bad, gone, unlike, sums, .. } = self;
         let all = bad.iter_mut().chain(gone).chain(unlike.iter_mut().flatten()).chain(&mut sums.wrong);
         all.for_each(|bits| *bits &= !lanes);
+        // What was made by one parity is not read: it is asked for anew, or nothing.
+        if self.is_of_row() {
+            BY_PARITY.into_iter().for_each(|copy| self.gone[copy] |= lanes);
+        }
         (self.otherwise, self.parities) = Default::default();
     }
 }

@@ -224,8 +224,9 @@ impl Daemon {
             self.events.tell(Severity::Warning, Some(name), "device.connected_anew", message);
             superblocks.iter_mut().for_each(|superblock| superblock.boot = Uuid::default());
         }
+        let devices = devices_word(members.len());
         let pool = self.open_pool(name, group.uuid, members, Setup::Import(superblocks), without)?;
-        let message = format!("pool {name} was opened from {}", devices_word(group.members.len()));
+        let message = format!("pool {name} was opened from {devices}");
         self.events.tell(Severity::Info, Some(name), "pool.opened", message);
         self.restore_shares(&pool);
         Ok(pool)
