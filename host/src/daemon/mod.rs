@@ -78,7 +78,7 @@ pub use shares::usual_tls_directory;
 pub const MEMORY_DEFAULT: usize = 128 << 20;
 
 /// How long a pool that was open before waits for members that were not there when the daemon started: as long as mdadm does.
-const LATE: Duration = Duration::from_secs(30);
+pub const LATE: Duration = Duration::from_secs(30);
 
 /// How often it is looked for them. That reads two superblocks of each block device, and only while a pool waits.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
