@@ -31,7 +31,8 @@ impl Mend {
         all.for_each(|bits| *bits &= !lanes);
         // What was made by one parity is not read: it is asked for anew, or nothing.
         if self.is_of_row() {
-            BY_PARITY.into_iter().for_each(|copy| self.gone[copy] |= lanes);
+            let were_asked = BY_PARITY.into_iter().filter(|&copy| self.scratch[copy].is_some());
+            were_asked.for_each(|copy| self.gone[copy] |= lanes);
         }
         (self.otherwise, self.parities) = Default::default();
     }

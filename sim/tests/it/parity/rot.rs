@@ -2,7 +2,7 @@
 
 use braid_core::control::Command;
 use braid_core::profile::column_of;
-use braid_core::request::Op;
+use braid_core::request::{Event, Op, RequestError};
 use braid_core::units::{DeviceId, KIB, MIB, VolumeId};
 use braid_core::{Profile, Slip};
 use braid_sim::disk::Content;
@@ -263,4 +263,26 @@ fn what_a_rebuild_makes_is_what_its_checksums_say() {
     let caught = (0..2).find_map(|changed| rebuilt_beside_a_changed_parity(changed, Some(Slip::MadeBelieved)).err());
     println!("{caught:?}");
     assert!(caught.is_some(), "it goes unnoticed");
+}
+
+/// A strip and its parity changed silently: no copy of the block is right, which is told once, also after it was read again.
+#[test]
+fn a_block_of_a_row_that_is_lost_is_told() {
+    for (profile, strips) in [(Profile::Raid5, 2), (Profile::Raid6, 3)] {
+        let (mut world, v) = pool(7, 5, profile, "crc32c");
+        world.run(v, WRITE, 0, MIB).unwrap();
+        world.run(v, Op::Flush, 0, 0).unwrap();
+        world.run_until_quiet();
+        let chunk = world.engine().pool().chunks().find(|c| c.rows() > 0).expect("there is data");
+        let data = 5 - profile.facts().parity;
+        let rotten: Vec<_> = (0..strips).map(|i| if i == 0 { 0 } else { data + i - 1 }).collect();
+        let places = rotten.into_iter().map(|member| chunk.columns[column_of(profile, 5, 0, member)]);
+        for column in places.collect::<Vec<_>>() {
+            world.disks[column.device.index() - 1].corrupt(column.offset + 100, 1 << column.device.0);
+        }
+        assert_eq!(world.run(v, Op::Read, 0, 4 * KIB), Err(RequestError::Io), "{profile:?}");
+        world.run_until_quiet();
+        let told = world.events.iter().filter(|e| matches!(e, Event::BlocksLost { offset: 0, len: 4096, .. })).count();
+        assert_eq!((told, world.engine().report().lost), (1, vec![(v, 0, 4096)]), "{profile:?}");
+    }
 }
