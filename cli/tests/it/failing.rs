@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -159,36 +159,31 @@ impl Inside {
 }
 
 /// Disks of a pool, as they are made.
+#[derive(Default)]
 pub(crate) struct Disks {
-    folder: PathBuf,
     pub(crate) made: AtomicU64,
     /// Those that fail when they are told to; None: nothing fails.
     failing: Option<Mutex<Vec<FailingDisk>>>,
 }
 
 impl Disks {
-    /// Files.
-    pub(crate) fn new(real: &Real) -> Disks {
-        Disks { folder: real.path(""), made: AtomicU64::new(0), failing: None }
-    }
-
-    pub(crate) fn failing(real: &Real) -> Disks {
-        Disks { failing: Some(Mutex::default()), ..Disks::new(real) }
+    /// Disks that fail when they are told to.
+    pub(crate) fn failing() -> Disks {
+        Disks { failing: Some(Mutex::default()), ..Disks::default() }
     }
 
     /// One more, and its path.
-    pub(crate) fn make(&self, bytes: u64) -> String {
+    pub(crate) fn make(&self, real: &Real, bytes: u64) -> String {
         let name = format!("disk{}.img", self.made.fetch_add(1, Relaxed));
-        let path = self.folder.join(&name);
-        File::create(&path).and_then(|file| file.set_len(bytes)).expect("a sparse file");
-        let Some(failing) = &self.failing else { return path.display().to_string() };
-        let disk = FailingDisk::start(&self.folder.join(format!("{name}.d")), &name, &path, bytes);
+        let path = real.disk(&name, bytes);
+        let Some(failing) = &self.failing else { return path };
+        let disk = FailingDisk::start(&real.path(&format!("{name}.d")), &name, Path::new(&path), bytes);
         let path = disk.path().display().to_string();
         failing.lock().expect("no panic").push(disk);
         path
     }
 
-    /// Some disk begins to fail, and is no less right than before unless checksums would tell.
+    /// Some disk begins to fail; it misreads only where checksums would tell.
     pub(crate) fn hurt(&self, dice: &mut Dice, has_sums: bool) -> Trouble {
         let disks = self.failing.as_ref().expect("disks that may fail").lock().expect("no panic");
         let number = dice.below(disks.len() as u64) as usize;

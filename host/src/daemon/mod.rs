@@ -80,7 +80,7 @@ pub const MEMORY_DEFAULT: usize = 128 << 20;
 /// How long a pool that was open before waits for members that were not there when the daemon started: as long as mdadm does.
 pub const LATE: Duration = Duration::from_secs(30);
 
-/// How often it is looked for them. That reads two superblocks of each block device, and only while a pool waits.
+/// How often it is looked for them, while a pool waits: the superblocks of each block device are read, and the records of what is there.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 const _: () = assert!(MEMORY_DEFAULT >= crate::pump::MEMORY_MIN, "the largest request fits");

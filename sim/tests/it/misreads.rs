@@ -88,9 +88,11 @@ fn what_a_device_misreads_is_had_from_another_one() {
     assert!(!caught.is_empty());
 }
 
+/// `BRAID_SEEDS=1000` finds some of which the same block is misread time and again.
 #[test]
 fn what_nothing_decides_is_read_again() {
-    assert_eq!(seen(60, 3, true, None), [""; 0]);
+    let seeds = std::env::var("BRAID_SEEDS").map_or(60, |seeds| seeds.parse().expect("BRAID_SEEDS is a number"));
+    assert_eq!(seen(seeds, 3, true, None), [""; 0]);
     let caught = seen(60, 3, true, Some(Slip::ReadOnce));
     println!("{caught:?}");
     assert!(!caught.is_empty());

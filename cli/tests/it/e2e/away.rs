@@ -248,8 +248,8 @@ fn a_superblock_slot_that_cannot_be_read_makes_nobody_missing() {
         return;
     }
     let mut real = Real::start();
-    let disks = Disks::failing(&real);
-    let members = [disks.make(256 * MIB), disks.make(256 * MIB)].join(" ");
+    let disks = Disks::failing();
+    let members = [disks.make(&real, 256 * MIB), disks.make(&real, 256 * MIB)].join(" ");
     real.ok(&format!("create tank -d raid1 -m raid1 {members}"));
     real.ok("volume create tank/v 32M");
     for slot in SLOTS {

@@ -170,7 +170,7 @@ impl Default for Rules {
 
 fn pool(real: &Real, dice: &mut Dice, disks: &Disks) {
     let shape = dice.pick(&SHAPES);
-    let members: Vec<String> = (0..4 + dice.below(3)).map(|_| disks.make(DISK)).collect();
+    let members: Vec<String> = (0..4 + dice.below(3)).map(|_| disks.make(real, DISK)).collect();
     create(real, dice, shape, &members.join(" "));
 }
 
@@ -215,9 +215,9 @@ fn operate(real: &Real, dice: &mut Dice, disks: &Disks, rules: Rules) {
         }
         0..40 => replace(real, *id, disks),
         40..48 => drop(said(real, "scrub start tank", &[0, 1])),
-        48..54 => drop(said(real, &format!("add tank {}", disks.make(DISK)), &[0])),
+        48..54 => drop(said(real, &format!("add tank {}", disks.make(real, DISK)), &[0])),
         54..57 => {
-            said(real, &format!("add --spare tank {}", disks.make(DISK)), &[0]);
+            said(real, &format!("add --spare tank {}", disks.make(real, DISK)), &[0]);
             said(real, "set tank spare_delay=1s", &[0]);
         }
         57..64 => drop(said(real, &format!("remove tank {id}"), &[0, 1, 4, 5])),
@@ -231,7 +231,7 @@ fn operate(real: &Real, dice: &mut Dice, disks: &Disks, rules: Rules) {
 
 /// Who is refused is not a member. Only the room for it may go between the look at it and the beginning: others write.
 fn replace(real: &Real, old: u64, disks: &Disks) {
-    let new = disks.make(DISK);
+    let new = disks.make(real, DISK);
     if matches!(said(real, &format!("replace tank {old} {new}"), &[0, 1, 4, 5]), 1 | 4) {
         assert!(members(real).0.iter().all(|(_, path)| *path != new), "{new} is a member");
     }
@@ -287,14 +287,20 @@ fn rot(real: &Real, dice: &mut Dice, path: &str) {
     said(real, "scrub -w tank", &[0, 1]);
 }
 
-/// Every member is there, and has all.
+/// Nothing fails any more, and what had failed is put right.
+fn mended(real: &Real, disks: &Disks) {
+    disks.mend();
+    whole(real);
+    said(real, "scrub -w tank", &[0, 1]);
+}
+
+/// Every member is there, and gets what it missed.
 fn whole(real: &Real) {
     for (_, path) in members(real).0 {
         said(real, &format!("online tank {path}"), &[0, 1, 4, 5]);
     }
     said(real, "balance resume tank", &[0, 1, 4]);
     said(real, "wait tank", &[0]);
-    said(real, "scrub -w tank", &[0, 1]);
 }
 
 /// Everything becomes whole again, and is what it was.
@@ -319,7 +325,7 @@ fn seeds() -> Vec<u64> {
 fn an_operator_does_this_and_that() {
     for seed in seeds() {
         let (mut real, mut dice) = (Real::start(), Dice(seed));
-        let disks = Disks::new(&real);
+        let disks = Disks::default();
         pool(&real, &mut dice, &disks);
         let mut ledger = Ledger::new(&real, seed);
         for _ in 0..STEPS {
@@ -340,8 +346,8 @@ fn an_operator_of_disks_that_fail() {
     }
     for seed in seeds() {
         let (mut real, mut dice) = (Real::start(), Dice(seed));
-        let disks = Disks::failing(&real);
-        let members: Vec<String> = (0..5 + dice.below(2)).map(|_| disks.make(DISK)).collect();
+        let disks = Disks::failing();
+        let members: Vec<String> = (0..5 + dice.below(2)).map(|_| disks.make(&real, DISK)).collect();
         let shape = dice.pick(&[("raid6", "raid1c3"), ("raid1c3", "raid1c3")]);
         let checksum = create(&real, &mut dice, shape, &members.join(" "));
         let mut ledger = Ledger::new(&real, seed);
@@ -351,8 +357,7 @@ fn an_operator_of_disks_that_fail() {
             ledger.work();
             match if sick.is_empty() { dice.below(4) } else { dice.below(10) } {
                 0 => {
-                    disks.mend();
-                    whole(&real);
+                    mended(&real, &disks);
                     let count = if sick.is_empty() { 1 + dice.below(2) } else { 0 };
                     sick = (0..count).map(|_| disks.hurt(&mut dice, checksum != "none")).collect();
                 }
@@ -366,7 +371,7 @@ fn an_operator_of_disks_that_fail() {
                 _ => operate(&real, &mut dice, &disks, rules),
             }
         }
-        disks.mend();
+        mended(&real, &disks);
         end(&real, &mut ledger);
     }
 }
@@ -381,7 +386,7 @@ fn four_operators_at_once() {
     };
     for seed in seeds().into_iter().take(1) {
         let real = Real::start();
-        let disks = Disks::new(&real);
+        let disks = Disks::default();
         pool(&real, &mut Dice(seed), &disks);
         let mut ledger = Ledger::new(&real, seed);
         let operator = |number: u64| {

@@ -58,7 +58,8 @@ impl Engine {
         // Without Q, then without P. Blocks that they decided before stay.
         for (copy, other) in BY_PARITY.into_iter().zip([members - 1, members - 2]) {
             let mend = &mut self.mends[id];
-            mend.gone[copy] = !lanes & if mend.scratch[copy].is_some() { mend.gone[copy] } else { u16::MAX };
+            let lacked = if mend.scratch[copy].is_some() { mend.gone[copy] } else { u16::MAX };
+            mend.gone[copy] = lacked & !lanes;
             self.ask_row(id, copy, Some(other), lanes);
         }
         true
