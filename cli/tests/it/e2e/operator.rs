@@ -339,26 +339,45 @@ fn an_operator_does_this_and_that() {
     }
 }
 
+/// What a pool of disks that fail may be made of, and how many of them fail at a time.
+struct Failing {
+    shapes: &'static [(&'static str, &'static str)],
+    profiles: &'static [&'static str],
+    at_once: u64,
+}
+
 #[test]
 fn an_operator_of_disks_that_fail() {
-    if !have("an_operator_of_disks_that_fail", &FUSE) {
+    let profiles = &["raid6", "raid1c3", "raid1c4"];
+    let shapes = &[("raid6", "raid1c3"), ("raid1c3", "raid1c3")];
+    operator_of("an_operator_of_disks_that_fail", &Failing { shapes, profiles, at_once: 2 });
+}
+
+#[test]
+fn an_operator_of_disks_that_fail_one_by_one() {
+    let failing = Failing { shapes: &SHAPES, profiles: &PROFILES, at_once: 1 };
+    operator_of("an_operator_of_disks_that_fail_one_by_one", &failing);
+}
+
+fn operator_of(test: &str, failing: &Failing) {
+    if !have(test, &FUSE) {
         return;
     }
     for seed in seeds() {
         let (mut real, mut dice) = (Real::start(), Dice(seed));
         let disks = Disks::failing();
         let members: Vec<String> = (0..5 + dice.below(2)).map(|_| disks.make(&real, DISK)).collect();
-        let shape = dice.pick(&[("raid6", "raid1c3"), ("raid1c3", "raid1c3")]);
+        let shape = dice.pick(failing.shapes);
         let checksum = create(&real, &mut dice, shape, &members.join(" "));
         let mut ledger = Ledger::new(&real, seed);
-        let rules = Rules { profiles: &["raid6", "raid1c3", "raid1c4"], may_be_short: false };
+        let rules = Rules { profiles: failing.profiles, may_be_short: false };
         let mut sick = Vec::new();
         for _ in 0..STEPS * 2 {
             ledger.work();
             match if sick.is_empty() { dice.below(4) } else { dice.below(10) } {
                 0 => {
                     mended(&real, &disks);
-                    let count = if sick.is_empty() { 1 + dice.below(2) } else { 0 };
+                    let count = if sick.is_empty() { 1 + dice.below(failing.at_once) } else { 0 };
                     sick = (0..count).map(|_| disks.hurt(&mut dice, checksum != "none")).collect();
                 }
                 // What a crash left in doubt has no checksum that would tell what is misread.
