@@ -4,7 +4,7 @@ use braid_core::Profile;
 use braid_core::request::{Event, Op};
 use braid_core::units::{BLOCK, DeviceId, MIB, VolumeId};
 use braid_sim::fault::{Fault, Trouble};
-use braid_sim::{Crash, World};
+use braid_sim::{Crash, Rng, World};
 
 use crate::scrub::{WRITE, fill, pool};
 
@@ -56,7 +56,7 @@ fn a_copy_that_a_read_found_bad_is_written_anew() {
 fn writes_beside_a_mend_win() {
     for seed in 0..40 {
         let (mut world, v, device) = spoilt(Profile::Raid1, 2);
-        world.rng = braid_sim::Rng::new(seed);
+        world.rng = Rng::new(seed);
         for client in 0..200 {
             let at = world.rng.below(16) * BLOCK;
             let op = if world.rng.percent(40) { WRITE } else { Op::Read };
@@ -96,8 +96,10 @@ fn where_writing_does_not_help_a_unit_is_left_alone() {
 fn copies_on_one_disk_are_made_alike_although_the_first_tries_fail() {
     let blocks = [0, 2, 4, 6, 8, 10];
     let rounds = |rounds: u64| rounds * blocks.len() as u64;
-    for (failures, is_alike) in [(rounds(1), true), (rounds(2), true), (u64::MAX, false)] {
+    let mut unlike = 0;
+    for (seed, failures) in [rounds(1), rounds(2)].into_iter().chain([u64::MAX; 8]).enumerate() {
         let (mut world, v) = pool(1, Profile::Dup, Profile::Dup);
+        world.rng = Rng::new(seed as u64);
         fill(&mut world, v);
         world.run_until_quiet();
         world.run(v, WRITE, 0, 16 * BLOCK).unwrap();
@@ -112,6 +114,14 @@ fn copies_on_one_disk_are_made_alike_although_the_first_tries_fail() {
         world.run_until_quiet();
         let of = |at| world.disks[0].read_bytes(at, 16 * BLOCK);
         assert!(of(first) == right, "the first counts");
-        assert_eq!(of(second) == right, is_alike, "{failures} failures");
+        let Trouble::Error { left, .. } = world.faults.0[0].trouble else { panic!("writes fail") };
+        // Some of a write that failed may be there all the same.
+        let (is_alike, failed) = (of(second) == right, failures - left);
+        match failures {
+            u64::MAX => assert!(failed <= rounds(4), "{failed} failures"),
+            _ => assert!(is_alike, "{failed} of {failures} failures"),
+        }
+        unlike += u64::from(!is_alike);
     }
+    assert!(unlike > 0, "writing does not help at times");
 }

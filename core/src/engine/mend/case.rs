@@ -2,7 +2,8 @@
 
 use alloc::vec::Vec;
 
-use super::judge::{Groups, Known};
+use super::again::Again;
+use super::judge::{self, Groups, Known, Winner};
 use super::otherwise::Otherwise;
 use super::parities::Parities;
 use super::readers::Reader;
@@ -96,8 +97,8 @@ pub(in crate::engine) struct Mend {
     pub(super) otherwise: Otherwise,
     /// What is made by each parity alone.
     pub(super) parities: Parities,
-    /// How often blocks of it were read again.
-    pub(super) rereads: u8,
+    /// What was read again.
+    pub(super) again: Again,
     pub(super) readers: Vec<Reader>,
     /// Nobody may see the winners before they are on stable media: a crash on the way could make another one win.
     pub(super) must_flush: bool,
@@ -129,7 +130,7 @@ impl Mend {
             mask: 0,
             otherwise: Otherwise::default(),
             parities: Parities::default(),
-            rereads: 0,
+            again: Again::default(),
             bad: [0; COPIES_MAX],
             gone: [0; COPIES_MAX],
             unlike: [[0; COPIES_MAX]; COPIES_MAX],
@@ -206,6 +207,11 @@ impl Mend {
             groups[copy] = Some((0..copy).find(same).unwrap_or(copy) as u8);
         }
         groups
+    }
+
+    /// The copy of a block to go by.
+    pub(super) fn winner(&self, block: u64) -> Winner {
+        judge::winner(&self.groups(block), self.known(block), self.right(block), self.agreed_by_parities(block))
     }
 
     /// Copies that a winner has to be written over.

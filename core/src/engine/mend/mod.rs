@@ -51,6 +51,7 @@ use crate::queue::{Io, Owner};
 use crate::request::{Copy, DeviceOp, IoError, Output};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, UNIT, VolumeId};
 use crate::volume::block_mask;
+pub(super) use again::REREADS_MAX;
 pub(super) use case::{Cause, Mend, Target};
 use judge::{Known, Winner};
 use parities::BY_PARITY;
@@ -284,7 +285,11 @@ impl Engine {
         let mend = &self.mends[id];
         let read = |copy: usize| mend.mask & !mend.bad[copy] & !mend.gone[copy];
         let mut pairs = Vec::new();
-        let first = if mend.parities.are_asked() { BY_PARITY[0] } else { 0 };
+        let are_parities_asked = mend.parities.are_asked();
+        if !are_parities_asked {
+            pairs.extend(mend.reread().map(|(copy, run)| (copy, copy, run)));
+        }
+        let first = if are_parities_asked { BY_PARITY[0] } else { 0 };
         for b in first..COPIES_MAX {
             for a in (0..b).filter(|&a| mend.scratch[a].is_some() && mend.scratch[b].is_some()) {
                 pairs.extend(runs(read(a) & read(b)).map(|run| (a, b, run)));
@@ -296,23 +301,26 @@ impl Engine {
         }
     }
 
-    /// Whether two copies hold the same in some blocks: first and count.
+    /// Whether two copies, or a copy and what was read of it before, hold the same in some blocks: first and count.
     fn ask_compare(&mut self, id: u32, (a, b): (usize, usize), (first, count): (u64, u64)) {
         let mend = &mut self.mends[id];
         mend.pending += 1;
-        let of = |copy: usize| range(mend.scratch[copy].expect("it was read"), first * BLOCK, count * BLOCK);
+        let of = |buf: Option<BufId>| range(buf.expect("it was read"), first * BLOCK, count * BLOCK);
+        let other = if a == b { mend.again.before[b] } else { mend.scratch[b] };
         let tag = TAG | u64::from(id) << 16 | (a as u64) << 12 | (b as u64) << 8 | (count - 1) << 4 | first;
-        self.outputs.push_back(Output::Compare { tag, a: of(a), b: of(b) });
+        self.outputs.push_back(Output::Compare { tag, a: of(mend.scratch[a]), b: of(other) });
     }
 
     pub(super) fn mend_compared(&mut self, tag: u64, equal: bool) {
         let (id, first, count) = (((tag & !TAG) >> 16) as u32, tag & 0xf, (tag >> 4 & 0xf) + 1);
         let (a, b) = ((tag >> 12 & 0xf) as usize, (tag >> 8 & 0xf) as usize);
         match equal {
+            true if a == b => self.mends[id].note_steady(a, block_mask(first, first + count)),
             true => {}
-            false if count == 1 => self.mends[id].unlike[a][b] |= 1 << first,
             // Rare, so each by itself only now.
-            false => (first..first + count).for_each(|block| self.ask_compare(id, (a, b), (block, 1))),
+            false if count > 1 => (first..first + count).for_each(|block| self.ask_compare(id, (a, b), (block, 1))),
+            false if a != b => self.mends[id].unlike[a][b] |= 1 << first,
+            false => {}
         }
         let mend = &mut self.mends[id];
         mend.pending -= 1;
@@ -360,7 +368,7 @@ impl Engine {
         let mut must_flush = mend.doubts != 0 && self.is_failure_unsaid();
         for block in blocks(mend.mask & !mend.agreed()) {
             let (groups, mut losers) = (mend.groups(block), [false; COPIES_MAX]);
-            let winner = match self.winner(mend, block) {
+            let winner = match mend.winner(block) {
                 Winner::Copy(winner) => {
                     mend.losers(block, winner).for_each(|copy| losers[copy] = true);
                     Some(winner)
@@ -409,7 +417,7 @@ impl Engine {
         if let Some(epoch) = mend.epoch {
             self.space.leave(epoch);
         }
-        for buf in mend.scratch.into_iter().flatten() {
+        for buf in mend.scratch.into_iter().chain(mend.again.before).flatten() {
             self.outputs.push_back(Output::Copy(Copy::Drop(buf)));
         }
         if let Some((volume, unit)) = mend.target.locked() {
@@ -443,7 +451,7 @@ impl Engine {
 }
 
 /// The blocks of a mask.
-fn blocks(mask: u16) -> impl Iterator<Item = u64> {
+pub(super) fn blocks(mask: u16) -> impl Iterator<Item = u64> {
     (0..BLOCKS_PER_UNIT).filter(move |block| mask >> block & 1 == 1)
 }
 

@@ -77,7 +77,7 @@ impl Engine {
         if mend.mask >> block & 1 == 0 {
             return Some(Copy::Zero(to));
         }
-        let copy = match self.winner(mend, block) {
+        let copy = match mend.winner(block) {
             Winner::Copy(copy) => Some(copy),
             Winner::Nobody => mend.groups(block).iter().position(Option::is_some),
             Winner::Lost => None,

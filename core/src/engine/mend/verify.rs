@@ -3,7 +3,7 @@
 //! All copies are in memory; the page of the unit's sums joins them there and is asked about every copy. Where the copy that
 //! wins has another sum, or none is kept, the sum follows it.
 
-use super::judge::{self, Winner};
+use super::judge::Winner;
 use super::{COPIES_MAX, Engine, Mend, blocks, range, runs};
 use crate::engine::lost::Asked;
 use crate::engine::sums::{MEND_TAG, Need, Put, locate, memory};
@@ -144,11 +144,6 @@ impl Engine {
         }
     }
 
-    /// The copy of a block to go by.
-    pub(super) fn winner(&self, mend: &Mend, block: u64) -> Winner {
-        judge::winner(&mend.groups(block), mend.known(block), mend.right(block), mend.agreed_by_parities(block))
-    }
-
     /// Sums follow the winners that have others or none, what is wrong is counted and what is lost is noted.
     pub(super) fn settle_sums(&mut self, id: u32) {
         let Some(slot) = self.mends[id].sums.slot else { return self.note_unreadable(id) };
@@ -157,7 +152,7 @@ impl Engine {
         let (mut good, mut lost) = (agreed, self.mends[id].unread());
         for block in blocks(mask & !agreed) {
             let mend = &self.mends[id];
-            match self.winner(mend, block) {
+            match mend.winner(block) {
                 Winner::Copy(copy) => {
                     good |= 1 << block;
                     if mend.right(block).is_none_or(|right| right == 0) {
