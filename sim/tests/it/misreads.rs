@@ -24,6 +24,10 @@ const SHAPES: [(usize, Profile, Profile); 5] = [
     (5, Profile::Raid6, Profile::Raid1c3),
 ];
 
+/// Seeds of which something came before, with 3 % and crashes: the last of three reads was the one that counted (215, 345, 590), or of five
+/// (2120); parity was made of what had no checksum yet (589, 1599), or of other parity (169, 1759).
+const FOUND: [u64; 8] = [169, 215, 345, 589, 590, 1599, 1759, 2120];
+
 /// All kinds of work on a pool of which one member misreads; nobody is to see any of it.
 fn works(seed: u64, percent: u64, crashes: bool, slip: Option<Slip>) -> Result<(), String> {
     let mut rng = Rng::new(seed);
@@ -72,28 +76,31 @@ fn works(seed: u64, percent: u64, crashes: bool, slip: Option<Slip>) -> Result<(
 }
 
 /// Seeds of which something came of a misread.
-fn seen(seeds: u64, percent: u64, crashes: bool, slip: Option<Slip>) -> Vec<String> {
+fn seen(seeds: impl IntoIterator<Item = u64>, percent: u64, crashes: bool, slip: Option<Slip>) -> Vec<String> {
     let what =
         |seed| catch_unwind(|| works(seed, percent, crashes, slip)).unwrap_or_else(|_| Err(format!("{seed}: a panic")));
-    (0..seeds).filter_map(|seed| what(seed).err()).collect()
+    seeds.into_iter().filter_map(|seed| what(seed).err()).collect()
 }
 
 #[test]
 fn what_a_device_misreads_is_had_from_another_one() {
     for percent in [1, 10, 50] {
-        assert_eq!(seen(20, percent, false, None), [""; 0], "{percent} %");
+        assert_eq!(seen(0..20, percent, false, None), [""; 0], "{percent} %");
     }
-    let caught = seen(5, 10, false, Some(Slip::SumsNotCompared));
+    let caught = seen(0..5, 10, false, Some(Slip::SumsNotCompared));
     println!("{caught:?}");
     assert!(!caught.is_empty());
 }
 
-/// `BRAID_SEEDS=1000` finds some of which the same block is misread time and again.
+/// Of `BRAID_SEEDS` other seeds as well, or of `BRAID_SEED` alone.
 #[test]
 fn what_nothing_decides_is_read_again() {
-    let seeds = std::env::var("BRAID_SEEDS").map_or(60, |seeds| seeds.parse().expect("BRAID_SEEDS is a number"));
-    assert_eq!(seen(seeds, 3, true, None), [""; 0]);
-    let caught = seen(60, 3, true, Some(Slip::ReadOnce));
+    let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
+    if let Some(seed) = number("BRAID_SEED") {
+        return assert_eq!(works(seed, 3, true, None), Ok(()));
+    }
+    assert_eq!(seen((0..number("BRAID_SEEDS").unwrap_or(60)).chain(FOUND), 3, true, None), [""; 0]);
+    let caught = seen(0..60, 3, true, Some(Slip::ReadOnce));
     println!("{caught:?}");
     assert!(!caught.is_empty());
 }

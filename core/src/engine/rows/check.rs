@@ -125,7 +125,7 @@ impl Engine {
         self.count_work_down(id);
     }
 
-    /// One lane of parity was compared with what it should be, or would be.
+    /// One lane of parity was compared with what it should be, or would be; or of a strip with what was read before.
     pub(in crate::engine) fn row_compared(&mut self, tag: u64, equal: bool) {
         let (id, member, lane) = (((tag & !TAG) >> 16) as u32, (tag >> 8 & 0xff) as usize, tag & 0xff);
         let work = &mut self.rows.works[id];
@@ -133,6 +133,7 @@ impl Engine {
         match work.step {
             // What it would be explains this lane, or does not.
             Step::Try => m.made &= !(u16::from(!equal) << lane),
+            Step::Verify => m.steady |= u16::from(equal) << lane,
             _ => m.made |= u16::from(!equal) << lane,
         }
         self.count_work_down(id);

@@ -22,6 +22,7 @@
 //! |---|---|
 //! | `mod.rs` | who wants what of which row; whose turn it is |
 //! | `work.rs` | what is being done to a row; memory; reads, and what checksums say of them |
+//! | `again.rs` | strips that are counted on against their checksums, read once more |
 //! | `gather.rs` | how long what is written waits for its neighbours |
 //! | `change.rs` | what is written, and its parity |
 //! | `rebuild.rs` | strips made from others: reconstructions, rebuilds |
@@ -36,6 +37,7 @@
 //! | `room.rs` | where it is |
 //! | `replay.rs` | what an opening found in it is written again |
 
+mod again;
 mod change;
 mod check;
 mod column;

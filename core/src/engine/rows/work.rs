@@ -22,6 +22,8 @@ use crate::volume::block_mask;
 
 /// Bit of questions about strips that were read.
 pub(in crate::engine) const TAG: u64 = 1 << 60;
+/// Bit of those about which lanes have no checksum, of a row in doubt.
+const UNSURE: u64 = 1 << 7;
 
 /// See the module.
 #[derive(Clone)]
@@ -46,6 +48,8 @@ pub(super) struct Work {
     pub(super) memory: u64,
     /// Zeros to write.
     pub(super) zeros: Option<BufId>,
+    /// How often strips were read again.
+    pub(super) rereads: u8,
     /// A scrub looks for who is wrong.
     pub(super) hunt: Option<Hunt>,
     /// Of what was made for a member.
@@ -110,6 +114,11 @@ pub(super) struct Member {
     pub(super) asked: Lanes,
     pub(super) bad: Lanes,
     pub(super) doubtful: Lanes,
+    /// Lanes without a checksum that may have been about to get one when a crash came.
+    pub(super) unsure: Lanes,
+    /// Lanes that were the same when they were read twice in a row, and what was read before: of these lanes, while that is asked.
+    pub(super) steady: Lanes,
+    pub(super) before: Option<(Strip, Lanes)>,
     /// What it held, and what it will hold.
     pub(super) old: Option<Strip>,
     pub(super) new: Option<Strip>,
@@ -190,7 +199,7 @@ impl Work {
 }
 
 /// Names a question about lanes of a member, from this one on.
-fn row_tag(id: u32, member: u8, lane: u64) -> u64 {
+pub(super) fn row_tag(id: u32, member: u8, lane: u64) -> u64 {
     TAG | u64::from(id) << 16 | u64::from(member) << 8 | lane
 }
 
@@ -218,6 +227,7 @@ impl Engine {
             epoch,
             memory: 0,
             zeros: None,
+            rereads: 0,
             hunt: None,
             judgement: Judgement::default(),
             group: None,
@@ -235,9 +245,23 @@ impl Engine {
             let column = c.columns[column_of(c.profile, n, at.into(), member)];
             let column = Column { offset: column.offset + u64::from(at) * STRIP, ..column };
             let is_good = self.pool.is_online(column.device) && !self.is_row_stale(column.device, row);
-            let (asked, bad, doubtful, made) = (0, 0, 0, 0);
-            let (has_own_sums, old, new, failed) = (false, None, None, None);
-            Member { column, is_good, has_own_sums, asked, bad, doubtful, old, new, made, failed }
+            let (asked, bad, doubtful, unsure, steady, made) = (0, 0, 0, 0, 0, 0);
+            let (has_own_sums, before, old, new, failed) = (false, None, None, None, None);
+            Member {
+                column,
+                is_good,
+                has_own_sums,
+                asked,
+                bad,
+                doubtful,
+                unsure,
+                steady,
+                before,
+                old,
+                new,
+                made,
+                failed,
+            }
         };
         ((0..data + c.profile.facts().parity).map(member).collect(), data)
     }
@@ -249,13 +273,14 @@ impl Engine {
         let work = &mut self.rows.works[id];
         (work.what, work.members, work.step, work.trust) = (what, members, Step::Read, Trust::Sums);
         (work.plan, work.judgement, work.lost) = (Plan::default(), Judgement::default(), Vec::new());
-        (work.hunt, work.zeros, work.memory, work.roster) = (None, None, 0, self.roster);
+        (work.hunt, work.zeros, work.memory, work.roster, work.rereads) = (None, None, 0, self.roster, 0);
     }
 
     /// Memory for strips goes back.
     fn drop_strips(&mut self, id: u32) {
         let work = &self.rows.works[id];
-        let strips = work.members.iter().flat_map(|m| [m.old, m.new]).flatten().map(|strip| strip.buf);
+        let strips_of = |m: &Member| [m.old, m.new, m.before.map(|(strip, _)| strip)];
+        let strips = work.members.iter().flat_map(strips_of).flatten().map(|strip| strip.buf);
         let hunt = work.hunt.iter().flat_map(|hunt| [Some(hunt.q), hunt.spare]).flatten().map(|strip| strip.buf);
         let drops = strips.chain(hunt).chain(work.zeros).map(|buf| Output::Copy(Copy::Drop(buf)));
         self.outputs.extend(drops);
@@ -429,6 +454,8 @@ impl Engine {
     fn verify_work(&mut self, id: u32) {
         let work = &mut self.rows.works[id];
         (work.step, work.pending) = (Step::Verify, 1);
+        self.compare_believed(id);
+        let work = &self.rows.works[id];
         if self.sums.is_on() && work.trust != Trust::Reads {
             for member in 0..self.rows.works[id].data {
                 let m = &self.rows.works[id].members[member];
@@ -450,7 +477,8 @@ impl Engine {
         let has_own_sums = self.has_own_sums(chunk, place);
         let work = &mut self.rows.works[id];
         // Sums that followed a write meanwhile say something else than when it was asked before.
-        (work.members[member].has_own_sums, work.members[member].doubtful) = (has_own_sums, 0);
+        let m = &mut work.members[member];
+        (m.has_own_sums, m.doubtful, m.unsure) = (has_own_sums, 0, 0);
         work.pending += 1;
         let (index, first) = locate(self.sums.kind(), u64::from(place) * STRIP);
         self.with_page(chunk, index, Need::Row { work: id, member: member as u8, first });
@@ -459,22 +487,24 @@ impl Engine {
     /// The page with the sums of a strip is in memory.
     pub(in crate::engine) fn row_page_ready(&mut self, id: u32, member: u8, first: u16, slot: u32) {
         let work = &self.rows.works[id];
+        let (row, is_change) = (work.row, matches!(work.what, What::Change(_)));
+        let is_in_doubt = is_change && self.is_row_left(row);
+        let work = &self.rows.works[id];
         let m = &work.members[usize::from(member)];
         let (lanes, strip) = if work.step == Step::Believe { (m.made, m.new) } else { (m.asked & !m.bad, m.old) };
         let strip = strip.expect("it was read, or made");
         let (kind, page) = (self.sums.kind(), memory(slot, 0));
-        if work.step == Step::Verify && self.sums.is_lagging(work.row.0, work.place(member.into())) {
-            // Its first sums may be among those that are to follow: what has none yet is not what nobody sums.
+        // Its first sums may be among those that are to follow, or that a crash took: what has none is not what nobody sums.
+        let asks = match work.step {
+            Step::Verify if self.sums.is_lagging(work.row.0, work.place(member.into())) => Some(0),
+            Step::Verify if is_in_doubt => Some(UNSURE),
+            _ => None,
+        };
+        if let Some(about) = asks {
             for (lane, count) in runs(lanes & !self.written(id)[usize::from(member)]) {
                 self.rows.works[id].pending += 1;
-                let (tag, first) = (row_tag(id, member, lane), first + lane as u16);
-                self.outputs.push_back(Output::Page(PageWork::Unsummed {
-                    tag,
-                    kind,
-                    page,
-                    first,
-                    count: count as u16,
-                }));
+                let (tag, first, count) = (row_tag(id, member, lane) | about, first + lane as u16, count as u16);
+                self.outputs.push_back(Output::Page(PageWork::Unsummed { tag, kind, page, first, count }));
             }
         }
         for (lane, count) in runs(lanes) {
@@ -501,8 +531,12 @@ impl Engine {
 
     /// The host's answer about a part of a strip.
     pub(in crate::engine) fn row_verified(&mut self, tag: u64, bad: u16) {
-        let (id, member, lane) = (((tag & !TAG) >> 16) as u32, (tag >> 8 & 0xff) as usize, tag & 0xff);
-        self.rows.works[id].members[member].doubtful |= bad << lane;
+        let (id, member, lane) = (((tag & !TAG) >> 16) as u32, (tag >> 8 & 0xff) as usize, tag & 0xf);
+        let m = &mut self.rows.works[id].members[member];
+        match tag & UNSURE {
+            0 => m.doubtful |= bad << lane,
+            _ => m.unsure |= bad << lane,
+        }
         self.count_work_down(id);
     }
 
@@ -522,7 +556,10 @@ impl Engine {
         if work.plan.reads.iter().any(lacks) {
             return self.plan_again(id);
         }
-        match work.what {
+        if self.read_believed_again(id) {
+            return;
+        }
+        match self.rows.works[id].what {
             What::Change(_) => self.make_change(id),
             What::Reconstruction(_) => self.reconstruct_lanes(id),
             What::Rebuild | What::Copy => self.make_and_judge(id),
