@@ -127,7 +127,13 @@ pub fn scenario(seed: u64) -> Scenario {
         lives.iter_mut().for_each(|life| drawing.in_haste(&mut dice, life));
     }
     let (data, metadata) = (data.name().into(), metadata.name().into());
-    Scenario { seed: seed ^ 0x5eed, data, metadata, devices, set, no_merge, sabotage: None, lives }
+    let mut scenario = Scenario { seed: seed ^ 0x5eed, data, metadata, devices, set, no_merge, sabotage: None, lives };
+    // None of the seeds that found something before is one of these.
+    let mut dice = Rng::new(seed ^ 0x3ead_7315);
+    if tolerated > 0 && dice.percent(30) && scenario.tells_misreads() {
+        scenario.lives.iter_mut().for_each(|life| drawing.misreads(&mut dice, life));
+    }
+    scenario
 }
 
 impl Drawing {
@@ -159,6 +165,15 @@ impl Drawing {
             let from = if dice.percent(50) { 0 } else { dice.below(size) };
             let (since, per_mille) = (dice.below(2) * dice.below(3_000_000_000), *dice.pick(&[1, 20, 300]));
             life.faults.push(Fault { device, trouble: Trouble::Flipped { since, from, to: size, per_mille } });
+        }
+    }
+
+    /// Reads that give something else than what stands there.
+    fn misreads(&self, dice: &mut Rng, life: &mut Life) {
+        if dice.percent(50) {
+            let device = *dice.pick(&self.victims);
+            let trouble = Trouble::Misread { percent: *dice.pick(&[1, 3, 10]), left: *dice.pick(&[1, 20, 1000]) };
+            life.faults.push(Fault { device, trouble });
         }
     }
 

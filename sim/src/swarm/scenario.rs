@@ -11,7 +11,7 @@ use braid_core::request::{Content, Op};
 use braid_core::units::{DeviceId, VolumeId};
 use serde::{Deserialize, Serialize};
 
-use crate::fault::Fault;
+use crate::fault::{Fault, Trouble};
 use crate::sabotage::Sabotage;
 use crate::workload;
 use crate::world::Crash;
@@ -327,6 +327,24 @@ impl Step {
 }
 
 impl Scenario {
+    /// Whether checksums tell whatever is misread: of all content, always, and with no parity, which has none.
+    pub fn tells_misreads(&self) -> bool {
+        let has_parity = |name: &str| Profile::parse(name).is_some_and(|profile| profile.facts().parity > 0);
+        let is_fine = |step: &Step| match step {
+            Step::Checksum { on, .. } => *on,
+            Step::Balance { data: Some(data), .. } => !has_parity(data),
+            _ => true,
+        };
+        let is_summed = self.set.iter().any(|(name, value)| name == "checksum" && value != "none");
+        is_summed && !has_parity(&self.data) && self.lives.iter().flat_map(|life| &life.steps).all(is_fine)
+    }
+
+    /// Some device misreads.
+    pub fn has_misreads(&self) -> bool {
+        let mut faults = self.lives.iter().flat_map(|life| &life.faults);
+        faults.any(|fault| matches!(fault.trouble, Trouble::Misread { .. }))
+    }
+
     /// Steps of all lives.
     pub fn steps(&self) -> usize {
         self.lives.iter().map(|life| life.steps.len()).sum()

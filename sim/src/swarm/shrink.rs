@@ -46,7 +46,7 @@ impl<F: Fn(&Scenario) -> bool, G: Fn() -> bool> Shrinker<F, G> {
         }
         let mut candidate = self.best.clone();
         change(&mut candidate);
-        if candidate == self.best {
+        if candidate == self.best || candidate.has_misreads() && !candidate.tells_misreads() {
             return false;
         }
         self.tries += 1;
