@@ -118,6 +118,13 @@ pub enum Command {
         /// Which gets what it has.
         by: DeviceId,
     },
+    /// Make a device a member, as [`AddDevice`](Self::AddDevice) does, and give it what another one has; no other job begins meanwhile.
+    ReplaceWith {
+        /// Which leaves.
+        device: DeviceId,
+        /// What gets what it has.
+        new: Box<NewDevice>,
+    },
     /// Write chunks anew, those of a type that a choice was made of.
     Balance {
         /// Data chunks.

@@ -263,6 +263,7 @@ fn encode_command<'a>(w: &'a mut Writer, command: &Command) -> &'a mut Writer {
             w
         }
         Command::ReplaceDevice { device, by } => w.u8(26).u32(device.0).u32(by.0),
+        Command::ReplaceWith { device, new } => encode_new(w.u8(28).u32(device.0), new),
         Command::JobPause => w.u8(23),
         Command::JobResume => w.u8(24),
         Command::JobCancel => w.u8(25),
@@ -301,6 +302,7 @@ fn decode_command(r: &mut Reader<'_>) -> Result<Command, Malformed> {
         25 => Command::JobCancel,
         26 => Command::ReplaceDevice { device: DeviceId(r.u32()?), by: DeviceId(r.u32()?) },
         27 => Command::AddSpare(decode_new(r)?.into()),
+        28 => Command::ReplaceWith { device: DeviceId(r.u32()?), new: decode_new(r)?.into() },
         14 => Command::SetVolumeChecksum { volume: VolumeId(r.u32()?), on: r.u8()? == 1 },
         _ => return Err(Malformed),
     })
@@ -387,6 +389,7 @@ mod tests {
             control(Command::AddDevice(new_device(Some(Tiers { data: 1, metadata: 2 })).into())),
             control(Command::RemoveDevice { device: DeviceId(3) }),
             control(Command::ReplaceDevice { device: DeviceId(3), by: DeviceId(4) }),
+            control(Command::ReplaceWith { device: DeviceId(3), new: new_device(None).into() }),
             control(Command::Balance { data: None, metadata: Some(choice) }),
             Entry::End(1, 2),
         ];

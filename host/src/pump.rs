@@ -33,6 +33,7 @@ mod stop;
 pub use door::{Noted, Taken};
 pub use handle::PumpHandle;
 pub use load::Load;
+pub use members::Joins;
 pub use open::superblock_of;
 
 use std::collections::{HashMap, VecDeque};

@@ -126,6 +126,7 @@ impl Engine {
             Command::AddSpare(new) => self.add_device(&new, true),
             Command::RemoveDevice { device } => self.start_remove(device),
             Command::ReplaceDevice { device, by } => self.start_replace(device, by),
+            Command::ReplaceWith { device, new } => self.join_to_replace(device, &new),
             Command::Balance { data, metadata } => self.start_balance(data, metadata),
             Command::JobPause => self.pause_job(),
             Command::JobResume => self.resume_job(),

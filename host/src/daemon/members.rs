@@ -14,6 +14,7 @@ use super::{Daemon, OpenPool, lock};
 use crate::backend::DiskSpec;
 use crate::control::api::*;
 use crate::control::size;
+use crate::pump::Joins;
 
 /// What a pool holds and survives; `gone` members survive nothing.
 pub(super) fn standing(outlook: &Outlook) -> Standing {
@@ -70,10 +71,11 @@ impl Daemon {
         if request.dry_run {
             return Ok(change);
         }
+        let joins = if request.spare { Joins::AsSpare } else { Joins::AsMember };
         let mut ids = Vec::new();
         for (claimed, new) in claimed.into_iter().zip(new) {
             let path = claimed.path.clone();
-            let id = self.add_one(&pool, claimed, new, request.spare).map_err(|e| match ids.as_slice() {
+            let id = self.add_one(&pool, claimed, new, joins).map_err(|e| match ids.as_slice() {
                 [] => e,
                 some => {
                     ApiError { message: format!("{} (added before it: device {})", e.message, some.join(" ")), ..e }
@@ -110,14 +112,14 @@ impl Daemon {
         pool: &OpenPool,
         claimed: Claimed,
         new: braid_core::meta::format::NewDevice,
-        spare: bool,
+        joins: Joins,
     ) -> Result<DeviceId, ApiError> {
         let Claimed { path, identity, disk, facts, .. } = claimed;
         let Some(disk) = disk else {
             return Err(ApiError::failed("device.open_failed", format!("{path} is not open")));
         };
         let fault = disk.fault_handle();
-        let Done::Device(id) = pool.ask(|pump| pump.add(disk, new, spare))? else {
+        let Done::Device(id) = pool.ask(|pump| pump.add(disk, new, joins))? else {
             return Err(ApiError::failed("device.add_failed", format!("{path} was not added")));
         };
         pool.found(id, path, identity, fault, facts);
@@ -204,13 +206,8 @@ impl Daemon {
             return Ok(change);
         }
         for (claimed, new) in claimed.into_iter().zip(new) {
-            let id = self.add_one(&pool, claimed, new, false)?;
+            self.add_one(&pool, claimed, new, Joins::InsteadOf(old))?;
             self.remember(&pool);
-            pool.ask(|pump| pump.control(braid_core::control::Command::ReplaceDevice { device: old, by: id }))
-                .map_err(|e| ApiError {
-                    message: format!("{path} is device {id} now, but device {old} stays: {}", e.message),
-                    ..e
-                })?;
         }
         self.events.tell(Severity::Info, Some(&pool.name), "job.started", change.what.clone());
         Ok(change)

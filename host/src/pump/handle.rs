@@ -12,6 +12,7 @@ use braid_core::report::PoolReport;
 use braid_core::units::{DeviceId, VolumeId};
 
 use super::inbox::{Inbox, Message};
+use super::members::Joins;
 use super::{Load, Options, Pump, Setup, Taken};
 use crate::backend::Disk;
 use crate::nbd::Handover;
@@ -81,9 +82,9 @@ impl PumpHandle {
         self.ask(|tell| Message::Control(command, tell))?
     }
 
-    /// Makes a disk a member, or a spare; it is one, durably, when this returns.
-    pub fn add(&self, disk: Disk, new: NewDevice, spare: bool) -> Result<Done, ControlError> {
-        self.ask(|tell| Message::Add(Box::new((disk, new, spare)), tell))?
+    /// Makes a disk a member, or a spare; it is one, durably, when this returns, and what it is to do has begun.
+    pub fn add(&self, disk: Disk, new: NewDevice, joins: Joins) -> Result<Done, ControlError> {
+        self.ask(|tell| Message::Add(Box::new((disk, new, joins)), tell))?
     }
 
     /// A member that is not in use is there again, on this disk, with a superblock of this generation: it is caught up.

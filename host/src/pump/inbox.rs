@@ -9,7 +9,7 @@ use braid_core::control::Command;
 use braid_core::meta::format::NewDevice;
 use braid_core::units::{DeviceId, VolumeId};
 
-use super::members::Tell;
+use super::members::{Joins, Tell};
 use super::{Load, Pump, Taken};
 use crate::backend::Disk;
 use crate::nbd::Handover;
@@ -48,7 +48,7 @@ pub(super) type Addressed = (braid_core::units::VolumeId, braid_core::units::Cli
 pub(super) enum Message {
     Control(Command, Tell),
     /// A disk that is to be a member.
-    Add(Box<(Disk, NewDevice, bool)>, Tell),
+    Add(Box<(Disk, NewDevice, Joins)>, Tell),
     Look(Look),
     /// A member's disk, where there is one now, in place of the one that was there; then the command.
     Member(DeviceId, Option<Box<Disk>>, Option<Command>, Tell),

@@ -10,6 +10,17 @@ use braid_core::units::DeviceId;
 use super::Pump;
 use crate::backend::Disk;
 
+/// What a disk becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joins {
+    /// A member like any other.
+    AsMember,
+    /// One that is held back until another one fails.
+    AsSpare,
+    /// One that gets what this one has, which then leaves.
+    InsteadOf(DeviceId),
+}
+
 /// Who waits for the answer to a command.
 pub(super) type Tell = Sender<Result<Done, ControlError>>;
 
@@ -25,11 +36,16 @@ impl Pump {
     }
 
     /// Connects a disk under the id that the engine will give it, and asks the engine to take it.
-    pub(super) fn add_member(&mut self, (disk, new, spare): (Disk, NewDevice, bool), tell: Tell) {
+    pub(super) fn add_member(&mut self, (disk, new, joins): (Disk, NewDevice, Joins), tell: Tell) {
         let id = self.engine.pool().next_device_id();
         self.put_disk(id, Some(disk));
         let new = Box::new(new);
-        let tag = self.command(if spare { Command::AddSpare(new) } else { Command::AddDevice(new) }, tell);
+        let command = match joins {
+            Joins::AsMember => Command::AddDevice(new),
+            Joins::AsSpare => Command::AddSpare(new),
+            Joins::InsteadOf(device) => Command::ReplaceWith { device, new },
+        };
+        let tag = self.command(command, tell);
         self.joining.insert(tag, id);
     }
 

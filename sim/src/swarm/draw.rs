@@ -126,6 +126,11 @@ pub fn scenario(seed: u64) -> Scenario {
     if dice.percent(10) {
         lives.iter_mut().for_each(|life| drawing.in_haste(&mut dice, life));
     }
+    // Nor of these.
+    let mut dice = Rng::new(seed ^ 0x4e91_00d7);
+    if dice.percent(10) {
+        lives.iter_mut().for_each(|life| drawing.swaps(&mut dice, life));
+    }
     let (data, metadata) = (data.name().into(), metadata.name().into());
     let mut scenario = Scenario { seed: seed ^ 0x5eed, data, metadata, devices, set, no_merge, sabotage: None, lives };
     // None of the seeds that found something before is one of these.
@@ -183,6 +188,16 @@ impl Drawing {
             let device = *dice.pick(&self.victims);
             let trouble = Trouble::CacheLost { percent: *dice.pick(&[2, 10, 100]), left: dice.between(1, 3) };
             life.faults.push(Fault { device, trouble });
+        }
+    }
+
+    /// Members that give way to disks that come for that.
+    fn swaps(&self, dice: &mut Rng, life: &mut Life) {
+        for _ in 0..dice.between(0, 2) {
+            let at = dice.below(life.steps.len() as u64 + 1) as usize;
+            let bytes = dice.between(16, 220) * MIB;
+            let by = Member { kind: dice.pick(&KINDS).0.into(), bytes };
+            life.steps.insert(at, Step::ReplaceWith { device: dice.between(1, self.n + 2) as u32, by });
         }
     }
 

@@ -163,6 +163,13 @@ pub enum Step {
         /// Which comes.
         by: u32,
     },
+    /// One more device, which gets what another one has.
+    ReplaceWith {
+        /// Which leaves.
+        device: u32,
+        /// What comes.
+        by: Member,
+    },
     /// All chunks anew, in these profiles.
     Balance {
         /// Of data; none = as it is.
@@ -276,6 +283,10 @@ impl Step {
             Command::AddSpare(new) => Step::Spare(Member { kind: new.class.name().into(), bytes: new.size }),
             Command::RemoveDevice { device } => Step::Remove(device.0),
             Command::ReplaceDevice { device, by } => Step::Replace { device: device.0, by: by.0 },
+            Command::ReplaceWith { device, new } => {
+                let by = Member { kind: new.class.name().into(), bytes: new.size };
+                Step::ReplaceWith { device: device.0, by }
+            }
             Command::Balance { data, metadata } => {
                 let word = |choice: Option<Choice>| choice.and_then(|c| c.convert).map(|p| p.name().to_string());
                 Step::Balance { data: word(data), metadata: word(metadata) }
@@ -290,7 +301,9 @@ impl Step {
     pub fn command(&self, volume: impl Fn(u32) -> Option<VolumeId>) -> Option<Command> {
         let class = |word: &str| VolumeClass::ALL.into_iter().find(|c| c.name() == word).unwrap_or_default();
         Some(match self.clone() {
-            Step::Ask(_) | Step::Go(_) | Step::Verify | Step::Add(_) | Step::Spare(_) => return None,
+            Step::Ask(_) | Step::Go(_) | Step::Verify | Step::Add(_) | Step::Spare(_) | Step::ReplaceWith { .. } => {
+                return None;
+            }
             Step::Create { name, size, class: word, .. } => Command::CreateVolume { name, size, class: class(&word) },
             Step::Resize { slot, size } => Command::ResizeVolume { volume: volume(slot)?, size },
             Step::Rename { slot, name } => Command::RenameVolume { volume: volume(slot)?, name },

@@ -20,7 +20,12 @@ impl World {
         self.connect(shape, Command::AddSpare)
     }
 
-    fn connect(&mut self, shape: &Shape, as_what: fn(Box<NewDevice>) -> Command) -> u64 {
+    /// The same, to get what a member has, which then leaves.
+    pub fn replace_with(&mut self, device: DeviceId, shape: &Shape) -> u64 {
+        self.connect(shape, |new| Command::ReplaceWith { device, new })
+    }
+
+    fn connect(&mut self, shape: &Shape, as_what: impl FnOnce(Box<NewDevice>) -> Command) -> u64 {
         let id = self.engine().pool().next_device_id();
         let mut made = disk::array([(shape.size, &shape.model)].into_iter(), &mut self.rng);
         let new = made.pop().expect("one disk");

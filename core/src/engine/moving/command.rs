@@ -122,12 +122,18 @@ impl Engine {
         ))
     }
 
+    /// What an operator began that is not over, or is about to begin.
+    pub(super) fn busy_with(&self) -> Option<(&'static str, State)> {
+        let open = self.pool.job.as_ref().filter(|job| job.is_open() && job.task != Task::Return);
+        let promised =
+            || self.moving.promised.map(|(device, by)| (Task::Replace { device, by }.name(), State::Running));
+        open.map(|job| (job.task.name(), job.state)).or_else(promised)
+    }
+
     fn check_no_job(&self) -> Result<(), ControlError> {
-        let Some(job) = self.pool.job.as_ref().filter(|job| job.is_open() && job.task != Task::Return) else {
-            return Ok(());
-        };
-        let (name, what) = (&self.pool.name, job.task.name());
-        let text = format!("pool {name:?} has a {what} {} already; see: braid {what} status {name}", job.state.name());
+        let Some((what, state)) = self.busy_with() else { return Ok(()) };
+        let name = &self.pool.name;
+        let text = format!("pool {name:?} has a {what} {} already; see: braid {what} status {name}", state.name());
         Err(ControlError::new(ErrorKind::Busy, text))
     }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!   checkpoint, checkpoint   both slots of its superblock are this pool's        a crash here: a stranger, as before
 //!   record                   the pool knows it                                   a crash here: a member
+//!   job                      if it is to get what another member has
 //!   answer                   when that is stable; chunks may go there
 //! ```
 //!
@@ -45,6 +46,15 @@ impl Engine {
         Ok((Done::Device(id), Due::Joined { device: id, slots: SLOTS }))
     }
 
+    /// The same for one that is to get what a member has. Until that begins no other job does.
+    pub(in crate::engine) fn join_to_replace(&mut self, old: DeviceId, new: &NewDevice) -> Outcome {
+        let by = self.pool.next_device_id();
+        self.may_replace(old, by, core::iter::once(Device::new(by, new)))?;
+        let joins = self.add_device(new, false)?;
+        self.moving.promised = Some((old, by));
+        Ok(joins)
+    }
+
     /// A checkpoint ended that wrote one slot of its superblock.
     pub(in crate::engine) fn slot_written(&mut self, tag: u64, device: DeviceId, slots: u8, fine: bool) {
         // Who missed a record has no superblock written.
@@ -53,6 +63,7 @@ impl Engine {
             return self.join_checkpoint(Waiter::Join { tag, device, slots: slots - 1 });
         }
         let member = self.pool.device_mut(device).filter(|_| is_well);
+        let promised = self.moving.promised.take_if(|(_, by)| *by == device);
         let Some(member) = member else {
             self.forget_member(device);
             let text = format!("device {device} could not be written and is no member of pool {:?}", self.pool.name);
@@ -61,10 +72,24 @@ impl Engine {
         };
         member.role = if member.spare { Role::Spare } else { Role::Member };
         let record = Record::Device(Box::new(member.clone()));
-        let lsn = self.journal.append(&record);
+        // What the old one has may have grown meanwhile.
+        if let Some((old, by)) = promised
+            && let Err(why) = self.may_replace(old, by, core::iter::empty())
+        {
+            self.forget_member(device);
+            return self.outputs.push_back(Output::Done { tag, result: Err(why) });
+        }
+        let mut lsn = self.journal.append(&record);
         self.pool.apply(record).expect("a member changes");
         self.post_views();
         self.note_spare();
+        if let Some((old, by)) = promised {
+            match self.start_replace(old, by) {
+                Ok((_, Due::Stable(begun))) => lsn = begun,
+                Ok(_) => {}
+                Err(why) => return self.outputs.push_back(Output::Done { tag, result: Err(why) }),
+            }
+        }
         self.wait_stable(lsn, Waiter::Control { tag, done: Done::Device(device) });
     }
 }

@@ -39,7 +39,7 @@ use crate::meta::journal::Lsn;
 use crate::meta::record::Record;
 use crate::scrub::State;
 use crate::slab::Slab;
-use crate::units::{ChunkId, Instant, VolumeId};
+use crate::units::{ChunkId, DeviceId, Instant, VolumeId};
 use unit::{Begun, Move};
 
 /// Tokens of the range lock from here on, up to a scrub's, are a job's: a unit each.
@@ -85,6 +85,8 @@ pub(super) struct Work {
     /// A unit found no place, when this was so.
     starved: Option<(Lsn, Lsn, usize)>,
     not_before: Option<Instant>,
+    /// A member that is to be replaced, and the one that joins for that.
+    promised: Option<(DeviceId, DeviceId)>,
     /// The pool's own records, or the member, are on their way out.
     leaving: Option<part::Leaving>,
     homing: homing::Homing,

@@ -75,8 +75,7 @@ impl Engine {
 
     /// Others come first: an operator may end them.
     fn may_use_spare(&self) -> bool {
-        let is_busy = self.pool.job.as_ref().is_some_and(|job| job.is_open() && job.task != Task::Return);
-        !is_busy && !self.moving.closing && !self.commit.is_closed() && !self.commit.is_dead()
+        self.busy_with().is_none() && !self.moving.closing && !self.commit.is_closed() && !self.commit.is_dead()
     }
 
     /// When the next member has been missing for long enough; while a job is open only the one that it fills counts.

@@ -1,5 +1,6 @@
 //! Content that moves while clients go on: members that leave, balances.
 
+mod instead;
 mod lost;
 mod replace;
 mod sums;
