@@ -31,7 +31,7 @@ impl Engine {
             return false;
         }
         // Parity has no checksum, and what is made of a strip in doubt is not held to one.
-        let is_parity = is_change && self.is_row_left(row);
+        let is_parity = is_change && self.sums.is_on() && self.is_row_left(row);
         let believed = self.rows.works[id].believed(is_parity);
         if believed.is_empty() {
             return false;
