@@ -65,7 +65,7 @@ pub(crate) struct ImportArgs {
     /// Open all pools that are found
     #[arg(short, long)]
     pub(crate) all: bool,
-    /// Search this folder
+    /// Search this folder, or look at this file or device
     #[arg(short = 'd', long = "dir", value_name = "DIR")]
     pub(crate) directories: Vec<PathBuf>,
     /// Open it under this name

@@ -66,7 +66,7 @@ fn check(context: &Context, args: &StatusArgs) -> Outcome {
         }
     };
     let code = |p: &PoolStatus| match p.state {
-        PoolState::Unavailable => 2,
+        PoolState::Unavailable | PoolState::Suspended => 2,
         _ if healthy(p) => 0,
         _ => 1,
     };
@@ -80,7 +80,7 @@ fn check(context: &Context, args: &StatusArgs) -> Outcome {
     let line = match code(worst) {
         0 => "HEALTHY".to_string(),
         bad => {
-            let word = if bad == 2 { "UNAVAIL" } else { "DEGRADED" };
+            let word = if bad == 2 { worst.state.name() } else { "DEGRADED" };
             let why = match worst.problems.first() {
                 Some(problem) => problem.message.clone(),
                 None => format!("{} of {} chunks degraded", worst.degraded_chunks, worst.chunks),
@@ -116,6 +116,7 @@ fn show(pool: &PoolStatus, verbose: bool, flags: &ListFlags) -> Result<String, A
     };
     let _ = match pool.state {
         PoolState::Unavailable => writeln!(out, " state: UNAVAIL – some content cannot be reached"),
+        PoolState::Suspended => writeln!(out, " state: SUSPENDED – reads go on, changes fail"),
         PoolState::Degraded => writeln!(
             out,
             " state: DEGRADED – still serving; {failures}; {} of {} chunks degraded",

@@ -201,6 +201,11 @@ impl Disks {
         trouble
     }
 
+    /// A disk, by number, begins to fail like this.
+    pub(crate) fn suffer(&self, number: usize, trouble: Trouble) {
+        self.failing.as_ref().expect("disks that may fail").lock().expect("no panic")[number].suffer(trouble);
+    }
+
     /// What stands here on a disk, by number, cannot be read until it is written again.
     pub(crate) fn spoil(&self, number: usize, offset: u64) {
         let disks = self.failing.as_ref().expect("disks that may fail").lock().expect("no panic");

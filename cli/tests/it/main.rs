@@ -219,6 +219,11 @@ fn a_monitor_gets_one_line_and_a_code() {
             "DEGRADED tank: device 3 (sdqd) stopped answering | healthy=0;degraded=1;unavailable=0\n",
         ),
         (
+            PoolState::Suspended,
+            2,
+            "SUSPENDED tank: device 3 (sdqd) stopped answering | healthy=0;degraded=0;unavailable=1\n",
+        ),
+        (
             PoolState::Unavailable,
             2,
             "UNAVAIL tank: device 3 (sdqd) stopped answering | healthy=0;degraded=0;unavailable=1\n",

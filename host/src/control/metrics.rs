@@ -156,7 +156,7 @@ fn operations(page: &mut Page, prefix: &str, what: &str, rows: &[(Vec<(&str, &st
 fn of_pools(page: &mut Page, snapshot: &IoSnapshot, pools: &[PoolSummary]) {
     page.family("braid_pool_state", "gauge", "1 for the state that the pool is in.");
     for pool in pools {
-        for state in [PoolState::Online, PoolState::Degraded, PoolState::Unavailable] {
+        for state in [PoolState::Online, PoolState::Degraded, PoolState::Suspended, PoolState::Unavailable] {
             let labels = [("pool", pool.name.as_str()), ("state", state.name())];
             page.sample("braid_pool_state", &labels, u8::from(state == pool.state));
         }

@@ -150,8 +150,11 @@ impl Search {
         }
     }
 
-    /// Looks at every file and device in a folder, not deeper.
+    /// Looks at every file and device in a folder, not deeper; or at this one, as `zpool import -d` does.
     pub(super) fn folder(&mut self, path: &Path) {
+        if fs::metadata(path).is_ok_and(|m| !m.is_dir()) {
+            return self.place(path, true);
+        }
         let entries = match fs::read_dir(path) {
             Ok(entries) => entries,
             Err(e) => return self.problems.push(format!("{}: {e}", path.display())),

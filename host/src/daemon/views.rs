@@ -94,6 +94,7 @@ pub(super) fn state(report: &PoolReport) -> PoolState {
     let gone = gone(report);
     match () {
         () if report.chunks.iter().any(|c| survives(c, &gone).is_none()) => PoolState::Unavailable,
+        () if report.suspended => PoolState::Suspended,
         () if !gone.is_empty() || !behind(report).is_empty() => PoolState::Degraded,
         () => PoolState::Online,
     }
@@ -432,6 +433,8 @@ pub(super) mod tests {
         behind.devices[1].stale.is_behind = true;
         let told = status(&behind, &about());
         assert_eq!((told.state.name(), told.survivable_failures, told.degraded_chunks), ("DEGRADED", 1, 0));
+        behind.suspended = true;
+        assert_eq!(status(&behind, &about()).state.name(), "SUSPENDED");
         let empty = status(&report(Profile::Raid0, all, vec![]), &about());
         assert_eq!(empty.survivable_failures, 0, "an empty pool promises what a full one keeps");
     }

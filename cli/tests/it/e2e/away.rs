@@ -1,7 +1,7 @@
 //! A member that is taken out of use, comes back and is brought up to date.
 
 use super::{GIB, MIB, image, stamp};
-use crate::failing::Disks;
+use crate::failing::{Disks, Trouble};
 use crate::real::{FUSE, Real};
 use crate::tools::{Need, have, sh};
 use braid_core::meta::superblock::SLOTS;
@@ -269,6 +269,33 @@ fn a_superblock_slot_that_cannot_be_read_makes_nobody_missing() {
     assert!(status.contains("UNAVAIL") && status.contains("lacks device 2"), "{status}");
     let run = real.braid("import tank");
     assert!(run.code == 0 && format!("{run:?}").contains("reading the superblock at"), "{run:?}");
+}
+
+/// As where the file system that its members lie on is full.
+#[test]
+fn a_pool_that_can_write_its_records_nowhere_says_so_and_comes_back() {
+    if !have("a_pool_that_can_write_its_records_nowhere_says_so_and_comes_back", &FUSE) {
+        return;
+    }
+    let (real, disks) = (Real::start(), Disks::failing());
+    let members = [disks.make(&real, 256 * MIB), disks.make(&real, 256 * MIB)];
+    real.ok(&format!("create tank -d raid1 -m raid1 {}", members.join(" ")));
+    real.ok("volume create tank/v 32M");
+    write(&real, 0, 4 * MIB, 1);
+    (0..2).for_each(|number| disks.suffer(number, Trouble::Writes(100)));
+    let run = real.braid("volume create tank/w 8M");
+    assert!(run.code == 1 && run.err.contains("cannot write its records"), "{run:?}");
+    let run = real.braid("status --check");
+    assert!(run.code == 2 && run.out.starts_with("SUSPENDED tank: the pool's records"), "{run:?}");
+    let status = real.ok("status tank");
+    assert!(status.contains("state: SUSPENDED") && status.contains("braid export -f tank"), "{status}");
+    disks.mend();
+    real.ok("export -f tank");
+    real.ok(&format!("import tank -d {} -d {}", members[0], members[1]));
+    let status = real.ok("status tank");
+    assert!(status.contains("state: ONLINE"), "{status}");
+    write(&real, 4 * MIB, 8 * MIB, 2);
+    real.ok("scrub -w tank");
 }
 
 /// Numbers of attachments are the kernel's; loop devices have them as USB disks do.

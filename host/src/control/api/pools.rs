@@ -178,6 +178,8 @@ pub enum PoolState {
     Online,
     /// Serving, with less redundancy than asked for.
     Degraded,
+    /// Its records can be written nowhere any more: reads go on, changes fail until it is exported and imported.
+    Suspended,
     /// Some content cannot be read or written.
     Unavailable,
 }
@@ -188,6 +190,7 @@ impl PoolState {
         match self {
             PoolState::Online => "ONLINE",
             PoolState::Degraded => "DEGRADED",
+            PoolState::Suspended => "SUSPENDED",
             PoolState::Unavailable => "UNAVAIL",
         }
     }
