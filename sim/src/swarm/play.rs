@@ -301,8 +301,7 @@ impl<'a> Player<'a> {
             return Err(why.clone());
         }
         let found = self.world.events.drain(..).find(|e| matches!(e, Event::ScrubDifference { .. }));
-        let is_told_wrongly = !self.world.was_misdirected() && !self.world.faults.any_misreads();
-        match found.filter(|_| !is_fine && is_told_wrongly) {
+        match found.filter(|_| !is_fine && !self.world.may_tell_differences()) {
             Some(event) => Err(Checker::Copies.says(format_args!("no write went elsewhere, and {event:?}"))),
             None => Ok(()),
         }
@@ -362,8 +361,8 @@ fn scrub_to_the_end(world: &mut World) -> Result<(), String> {
             Event::ScrubDifference { volume: Some(volume), offset, len, .. } => {
                 found.extend((0..len / BLOCK).map(|i| (volume, offset + i * BLOCK)));
             }
-            // The pool's own pages, spoilt by a write that was not meant for them.
-            Event::ScrubDifference { volume: None, .. } if world.was_misdirected() => {}
+            // The pool's own pages.
+            Event::ScrubDifference { volume: None, .. } if world.may_tell_differences() => {}
             Event::ScrubDifference { volume: None, .. } => return Err(Checker::Copies.says(format_args!("{event:?}"))),
             // What cannot be read cannot be compared.
             Event::ScrubReadError { .. } | Event::ScrubTellsNoMore | Event::DeviceFailed { .. } => return Ok(()),

@@ -36,6 +36,11 @@ impl World {
         !self.spoilt.is_empty()
     }
 
+    /// A scrub may find copies that differ, or seem to while it reads them.
+    pub fn may_tell_differences(&self) -> bool {
+        self.was_misdirected() || self.faults.any_misreads()
+    }
+
     /// Blocks of devices that were spoilt so far.
     pub fn spoilt_blocks(&self) -> usize {
         self.spoilt.len()
