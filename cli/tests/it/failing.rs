@@ -12,7 +12,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// What is wrong with a disk.
@@ -183,9 +183,13 @@ impl Disks {
         path
     }
 
+    fn those(&self) -> MutexGuard<'_, Vec<FailingDisk>> {
+        self.failing.as_ref().expect("disks that may fail").lock().expect("no panic")
+    }
+
     /// Some disk begins to fail; it misreads only where checksums would tell.
     pub(crate) fn hurt(&self, dice: &mut Dice, has_sums: bool) -> Trouble {
-        let disks = self.failing.as_ref().expect("disks that may fail").lock().expect("no panic");
+        let disks = self.those();
         let number = dice.below(disks.len() as u64) as usize;
         let trouble = match dice.below(if has_sums { 9 } else { 8 }) {
             0 => Trouble::Reads(dice.pick(&[3, 30, 100])),
@@ -203,19 +207,19 @@ impl Disks {
 
     /// A disk, by number, begins to fail like this.
     pub(crate) fn suffer(&self, number: usize, trouble: Trouble) {
-        self.failing.as_ref().expect("disks that may fail").lock().expect("no panic")[number].suffer(trouble);
+        self.those()[number].suffer(trouble);
     }
 
     /// What stands here on a disk, by number, cannot be read until it is written again.
     pub(crate) fn spoil(&self, number: usize, offset: u64) {
-        let disks = self.failing.as_ref().expect("disks that may fail").lock().expect("no panic");
+        let disks = self.those();
         disks[number].inside.state.lock().expect("no panic").bad.insert(offset / BLOCK);
     }
 
     /// All are as new.
     pub(crate) fn mend(&self) {
         println!("no trouble any more");
-        let disks = self.failing.as_ref().expect("disks that may fail").lock().expect("no panic");
+        let disks = self.those();
         disks.iter().for_each(|disk| disk.suffer(Trouble::None));
     }
 }

@@ -118,7 +118,7 @@ fn copies_on_one_disk_are_made_alike_although_the_first_tries_fail() {
         // Some of a write that failed may be there all the same.
         let (is_alike, failed) = (of(second) == right, failures - left);
         match failures {
-            u64::MAX => assert!(failed <= rounds(4), "{failed} failures"),
+            u64::MAX => assert!(failed <= rounds(4) && (is_alike || failed >= 4), "{failed} failures"),
             _ => assert!(is_alike, "{failed} of {failures} failures"),
         }
         unlike += u64::from(!is_alike);

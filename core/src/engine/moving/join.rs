@@ -17,6 +17,7 @@ use super::{Engine, Waiter};
 use crate::control::{ControlError, Done, ErrorKind};
 use crate::device::{Device, DeviceState, Role};
 use crate::engine::control::{Due, Outcome};
+use crate::job::Task;
 use crate::meta::format::NewDevice;
 use crate::meta::record::{DEVICES_MAX, Record};
 use crate::request::Output;
@@ -84,7 +85,7 @@ impl Engine {
         self.post_views();
         self.note_spare();
         if let Some((old, by)) = promised {
-            match self.start_replace(old, by) {
+            match self.start_job(Task::Replace { device: old, by }) {
                 Ok((_, Due::Stable(begun))) => lsn = begun,
                 Ok(_) => {}
                 Err(why) => return self.outputs.push_back(Output::Done { tag, result: Err(why) }),

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use super::unit::{Begun, Target};
 use super::{ChunkId, Engine, Home};
 use crate::ChunkType;
-use crate::engine::mend::runs;
+use crate::engine::mend::{blocks, runs};
 use crate::engine::rows::Writer;
 use crate::engine::scrub::range;
 use crate::engine::sums::{Need, Put, SUMS_VOLUME, locate, whose};
@@ -119,7 +119,7 @@ impl Engine {
     /// The written pages of a unit of them, as they are in memory.
     pub(super) fn read_move_pages(&mut self, id: u32) {
         let (at, mask) = (self.moving.moves[id].at, self.moving.moves[id].mask);
-        for block in (0..BLOCKS_PER_UNIT).filter(|block| mask >> block & 1 == 1) {
+        for block in blocks(mask) {
             self.moving.moves[id].pending += 1;
             self.with_page_at(at * BLOCKS_PER_UNIT + block, Need::MovedPage { id, block });
         }

@@ -4,11 +4,20 @@
 
 use alloc::vec::Vec;
 
-use super::work::{Step, What, Work, row_tag};
+use super::work::{Step, Strip, What, Work, row_tag};
 use super::{ALL, Engine, Lanes};
 use crate::engine::Slip;
 use crate::engine::mend::{REREADS_MAX, blocks};
 use crate::request::{Copy, DeviceOp, Output};
+
+/// How far it is with that.
+#[derive(Clone, Default)]
+pub(super) struct Again {
+    /// How often.
+    rereads: u8,
+    /// What was read before: member, memory, lanes.
+    pub(super) before: Vec<(usize, Strip, Lanes)>,
+}
 
 impl Work {
     /// By member, lanes that nothing speaks for and that may say something else the next time: parity among them, where it is.
@@ -26,7 +35,7 @@ impl Engine {
     /// Reads what is believed again; false where that is not called for.
     pub(super) fn read_believed_again(&mut self, id: u32) -> bool {
         let work = &self.rows.works[id];
-        let (row, rereads, is_change) = (work.row, work.rereads, matches!(work.what, What::Change(_)));
+        let (row, rereads, is_change) = (work.row, work.again.rereads, matches!(work.what, What::Change(_)));
         if rereads == REREADS_MAX || self.slips(Slip::ReadOnce) {
             return false;
         }
@@ -37,14 +46,16 @@ impl Engine {
             return false;
         }
         let work = &mut self.rows.works[id];
-        (work.step, work.pending, work.rereads) = (Step::Read, 1, work.rereads + 1);
+        (work.step, work.pending, work.again.rereads) = (Step::Read, 1, rereads + 1);
+        for (_, strip, _) in core::mem::take(&mut work.again.before) {
+            self.outputs.push_back(Output::Copy(Copy::Drop(strip.buf)));
+        }
         for (member, lanes) in believed {
             let before = self.strip_for(id, lanes);
-            let m = &mut self.rows.works[id].members[member];
+            let work = &mut self.rows.works[id];
+            work.again.before.push((member, before, lanes));
+            let m = &work.members[member];
             let (column, old) = (m.column, m.old.expect("it was read"));
-            if let Some((strip, _)) = m.before.replace((before, lanes)) {
-                self.outputs.push_back(Output::Copy(Copy::Drop(strip.buf)));
-            }
             for lane in blocks(lanes) {
                 let (from, to) = (old.range(lane, 1), before.range(lane, 1));
                 self.outputs.push_back(Output::Copy(Copy::Move { from, to }));
@@ -57,13 +68,14 @@ impl Engine {
 
     /// What was read again is compared with what it was before.
     pub(super) fn compare_believed(&mut self, id: u32) {
-        for member in 0..self.rows.works[id].members.len() {
-            let m = &mut self.rows.works[id].members[member];
-            let Some((before, lanes)) = &mut m.before else { continue };
-            let (before, lanes, old) = (*before, core::mem::take(lanes) & !m.bad, m.old.expect("it was read"));
+        for i in 0..self.rows.works[id].again.before.len() {
+            let work = &mut self.rows.works[id];
+            let (member, before, lanes) = work.again.before[i];
+            let m = &work.members[member];
+            let (lanes, old) = (lanes & !m.bad & !m.steady, m.old.expect("it was read"));
             for lane in blocks(lanes) {
                 self.rows.works[id].pending += 1;
-                let tag = row_tag(id, member as u8, lane);
+                let tag = row_tag(id, member, lane);
                 let (a, b) = (old.range(lane, 1), before.range(lane, 1));
                 self.outputs.push_back(Output::Compare { tag, a, b });
             }

@@ -4,7 +4,7 @@
 
 use alloc::collections::BTreeSet;
 
-use super::work::{Step, TAG, What, Work};
+use super::work::{Step, TAG, What, Work, row_tag};
 use super::{ALL, Engine, Other, RowId};
 use crate::engine::mend::runs;
 use crate::profile::parity::plan_read;
@@ -116,7 +116,7 @@ impl Engine {
             for (first, count) in runs(!m.bad & !passed_by) {
                 for lane in first..first + count {
                     work.pending += 1;
-                    let tag = TAG | u64::from(id) << 16 | (member as u64) << 8 | lane;
+                    let tag = row_tag(id, member, lane);
                     let (a, b) = (old.range(lane, 1), new.range(lane, 1));
                     self.outputs.push_back(Output::Compare { tag, a, b });
                 }

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::work::{What, Work};
 use super::{Engine, Lanes, Other, RowId};
+use crate::engine::mend::blocks;
 use crate::profile::data_stripes;
 use crate::profile::parity::plan_read;
 use crate::queue::{CopySet, Io, Owner};
@@ -164,7 +165,7 @@ impl Engine {
     fn reconstruct_apart(&mut self, ask: Reconstruction) {
         let base = u64::from(ask.lanes.trailing_zeros());
         let row = self.row_of_reconstruction(&ask);
-        for lane in (0..16).filter(|lane| ask.lanes >> lane & 1 == 1) {
+        for lane in blocks(ask.lanes) {
             let skip = lane - base;
             let shifted = |set: CopySet| CopySet { offset: set.offset + skip * BLOCK, ..set };
             let who = match ask.who {

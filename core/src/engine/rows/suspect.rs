@@ -7,10 +7,10 @@
 //!
 //! An error in one member shows in Q times a factor that is its own, so no other one explains the same two sums.
 
-use super::work::{Step, Strip, TAG};
+use super::work::{Step, Strip, row_tag};
 use super::{Engine, Lanes};
 use crate::combine::{Addend, Combine};
-use crate::engine::mend::runs;
+use crate::engine::mend::{blocks, runs};
 use crate::gf;
 use crate::request::Output;
 
@@ -64,10 +64,10 @@ impl Engine {
             let to = [Some(right.range(first, count)), Some(q.range(first, count))];
             self.outputs.push_back(Output::Combine(Combine { to, addends }));
         }
-        for lane in (0..16).filter(|lane| lanes >> lane & 1 == 1) {
+        for lane in blocks(lanes) {
             self.rows.works[id].pending += 1;
             let work = &self.rows.works[id];
-            let tag = TAG | u64::from(id) << 16 | (tried as u64) << 8 | lane;
+            let tag = row_tag(id, tried, lane);
             let (a, b) = (q.range(lane, 1), work.members[work.data + 1].old.expect("just used").range(lane, 1));
             self.outputs.push_back(Output::Compare { tag, a, b });
         }

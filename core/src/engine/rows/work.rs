@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use super::again::Again;
 use super::check::Looker;
 use super::judge::Judgement;
 use super::suspect::Hunt;
@@ -10,7 +11,7 @@ use crate::ChunkType;
 use crate::chunk::Column;
 use crate::combine::{Addend, Combine};
 use crate::engine::Slip;
-use crate::engine::mend::runs;
+use crate::engine::mend::{blocks, runs};
 use crate::engine::sums::{BESIDE, Need, locate, memory};
 use crate::profile::parity::{Make, Plan, Row, Source};
 use crate::profile::{column_of, data_stripes};
@@ -48,8 +49,8 @@ pub(super) struct Work {
     pub(super) memory: u64,
     /// Zeros to write.
     pub(super) zeros: Option<BufId>,
-    /// How often strips were read again.
-    pub(super) rereads: u8,
+    /// What was read again.
+    pub(super) again: Again,
     /// A scrub looks for who is wrong.
     pub(super) hunt: Option<Hunt>,
     /// Of what was made for a member.
@@ -116,9 +117,8 @@ pub(super) struct Member {
     pub(super) doubtful: Lanes,
     /// Lanes without a checksum that may have been about to get one when a crash came.
     pub(super) unsure: Lanes,
-    /// Lanes that were the same when they were read twice in a row, and what was read before: of these lanes, while that is asked.
+    /// Lanes that were the same when they were read twice in a row.
     pub(super) steady: Lanes,
-    pub(super) before: Option<(Strip, Lanes)>,
     /// What it held, and what it will hold.
     pub(super) old: Option<Strip>,
     pub(super) new: Option<Strip>,
@@ -199,8 +199,8 @@ impl Work {
 }
 
 /// Names a question about lanes of a member, from this one on.
-pub(super) fn row_tag(id: u32, member: u8, lane: u64) -> u64 {
-    TAG | u64::from(id) << 16 | u64::from(member) << 8 | lane
+pub(super) fn row_tag(id: u32, member: usize, lane: u64) -> u64 {
+    TAG | u64::from(id) << 16 | (member as u64) << 8 | lane
 }
 
 /// Blocks of memory, counted from its beginning.
@@ -227,7 +227,7 @@ impl Engine {
             epoch,
             memory: 0,
             zeros: None,
-            rereads: 0,
+            again: Again::default(),
             hunt: None,
             judgement: Judgement::default(),
             group: None,
@@ -246,22 +246,8 @@ impl Engine {
             let column = Column { offset: column.offset + u64::from(at) * STRIP, ..column };
             let is_good = self.pool.is_online(column.device) && !self.is_row_stale(column.device, row);
             let (asked, bad, doubtful, unsure, steady, made) = (0, 0, 0, 0, 0, 0);
-            let (has_own_sums, before, old, new, failed) = (false, None, None, None, None);
-            Member {
-                column,
-                is_good,
-                has_own_sums,
-                asked,
-                bad,
-                doubtful,
-                unsure,
-                steady,
-                before,
-                old,
-                new,
-                made,
-                failed,
-            }
+            let (has_own_sums, old, new, failed) = (false, None, None, None);
+            Member { column, is_good, has_own_sums, asked, bad, doubtful, unsure, steady, old, new, made, failed }
         };
         ((0..data + c.profile.facts().parity).map(member).collect(), data)
     }
@@ -273,16 +259,17 @@ impl Engine {
         let work = &mut self.rows.works[id];
         (work.what, work.members, work.step, work.trust) = (what, members, Step::Read, Trust::Sums);
         (work.plan, work.judgement, work.lost) = (Plan::default(), Judgement::default(), Vec::new());
-        (work.hunt, work.zeros, work.memory, work.roster, work.rereads) = (None, None, 0, self.roster, 0);
+        (work.hunt, work.zeros, work.memory, work.roster) = (None, None, 0, self.roster);
+        work.again = Again::default();
     }
 
     /// Memory for strips goes back.
     fn drop_strips(&mut self, id: u32) {
         let work = &self.rows.works[id];
-        let strips_of = |m: &Member| [m.old, m.new, m.before.map(|(strip, _)| strip)];
-        let strips = work.members.iter().flat_map(strips_of).flatten().map(|strip| strip.buf);
+        let strips = work.members.iter().flat_map(|m| [m.old, m.new]).flatten().map(|strip| strip.buf);
+        let before = work.again.before.iter().map(|(_, strip, _)| strip.buf);
         let hunt = work.hunt.iter().flat_map(|hunt| [Some(hunt.q), hunt.spare]).flatten().map(|strip| strip.buf);
-        let drops = strips.chain(hunt).chain(work.zeros).map(|buf| Output::Copy(Copy::Drop(buf)));
+        let drops = strips.chain(before).chain(hunt).chain(work.zeros).map(|buf| Output::Copy(Copy::Drop(buf)));
         self.outputs.extend(drops);
         self.rows.memory -= work.memory;
     }
@@ -369,7 +356,7 @@ impl Engine {
             self.rows.works[id].members[member].old = Some(strip);
             self.rows.works[id].members[member].asked |= new;
             let from = (self.rows.works[id].members[member].column, 0);
-            for lane in (0..16).filter(|lane| new >> lane & 1 == 1) {
+            for lane in blocks(new) {
                 self.issue_strip(id, (member, lane), DeviceOp::Read, from, strip.range(lane, 1), false);
             }
         }
@@ -503,13 +490,13 @@ impl Engine {
         if let Some(about) = asks {
             for (lane, count) in runs(lanes & !self.written(id)[usize::from(member)]) {
                 self.rows.works[id].pending += 1;
-                let (tag, first, count) = (row_tag(id, member, lane) | about, first + lane as u16, count as u16);
+                let (tag, first, count) = (row_tag(id, member.into(), lane) | about, first + lane as u16, count as u16);
                 self.outputs.push_back(Output::Page(PageWork::Unsummed { tag, kind, page, first, count }));
             }
         }
         for (lane, count) in runs(lanes) {
             self.rows.works[id].pending += 1;
-            let tag = row_tag(id, member, lane);
+            let tag = row_tag(id, member.into(), lane);
             let (data, first) = (strip.range(lane, count), first + lane as u16);
             self.outputs.push_back(Output::Page(PageWork::Verify { tag, kind, data, page, first }));
         }

@@ -3,7 +3,7 @@
 
 use super::cache::memory;
 use super::{Engine, Need, SCRUB_TAG, locate, name_of};
-use crate::engine::mend::runs;
+use crate::engine::mend::{blocks, runs};
 use crate::request::{Output, PageWork};
 use crate::units::{BLOCK, BLOCKS_PER_UNIT, BufId, BufRange, ChunkId, UNIT};
 
@@ -31,7 +31,7 @@ impl Engine {
     /// Pages of a unit of their volume: those that are not in memory are loaded, which puts right what is wrong on a copy.
     pub(in crate::engine) fn scrub_pages(&mut self, piece: u32, unit: u64, mask: u16) -> u32 {
         let mut asked = 0;
-        for block in (0..BLOCKS_PER_UNIT).filter(|block| mask >> block & 1 == 1) {
+        for block in blocks(mask) {
             let (chunk, index) = name_of(unit * BLOCKS_PER_UNIT + block);
             if self.sums.ready(chunk, index).is_none() {
                 asked += 1;
