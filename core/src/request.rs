@@ -650,6 +650,8 @@ pub enum Event {
         /// First byte on it.
         device_offset: u64,
     },
+    /// The pool's records can be written nowhere any more: changes fail from now on.
+    Suspended,
     /// A scrub reports no more places one by one; they are only counted.
     ScrubTellsNoMore,
     /// A scrub has read everything.

@@ -389,6 +389,13 @@ impl Buffers {
         }
     }
 
+    /// Gives back all that the engine named by itself: another one names its own.
+    pub(crate) fn free_engines(&mut self) {
+        let scratch: Vec<u32> = self.scratch.keys().copied().collect();
+        scratch.into_iter().for_each(|id| self.free(BufId(id)));
+        self.pages = Default::default();
+    }
+
     fn remove(&mut self, id: BufId) -> Option<Buffer> {
         let buffer = if id.0 >= SCRATCH_FIRST {
             self.scratch.remove(&id.0)?

@@ -28,6 +28,7 @@ mod members;
 mod memory;
 mod open;
 mod page;
+mod resume;
 mod stop;
 
 pub use door::{Noted, Taken};
@@ -35,6 +36,7 @@ pub use handle::PumpHandle;
 pub use load::Load;
 pub use members::Joins;
 pub use open::superblock_of;
+pub use resume::{Resume, Resumed};
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -59,7 +61,7 @@ use crate::aligned::AlignedBox;
 use crate::buffers::Buffers;
 use crate::nbd::Action;
 use crate::nbd::connection::tag_connection;
-use crate::reactor::{self, Choice, DiskId, Reactor, Seg};
+use crate::reactor::{Choice, DiskId, Event as Happening, Reactor, Seg};
 
 /// Registered payload memory: enough for 1,024 requests of 64 KiB.
 const ARENA: usize = 64 * MIB as usize;
@@ -112,6 +114,7 @@ struct Pump {
     buffers: Buffers,
     inbox: Arc<Inbox>,
     started: Clock,
+    boot: Uuid,
     disks: Vec<Option<DiskId>>,
     on_event: Box<dyn Fn(Event) + Send>,
 
@@ -166,15 +169,7 @@ impl Pump {
         loop {
             events.clear();
             self.reactor.wait(&mut events, self.timeout(until));
-            for event in events.drain(..) {
-                match event {
-                    reactor::Event::Disk { token, result } => self.disk_event(token, result),
-                    reactor::Event::Ready { token, readable, writable, hangup } => {
-                        self.ready(token as u32, readable, writable, hangup);
-                    }
-                    reactor::Event::Woken => {}
-                }
-            }
+            events.drain(..).for_each(|event| self.event(event));
             self.open_inbox();
             self.quench();
             let called = std::mem::take(&mut self.called);
@@ -186,6 +181,17 @@ impl Pump {
             if self.stopping.is_some() && self.stop_step() {
                 return;
             }
+        }
+    }
+
+    /// Something happened at a disk or a socket.
+    fn event(&mut self, event: Happening) {
+        match event {
+            Happening::Disk { token, result } => self.disk_event(token, result),
+            Happening::Ready { token, readable, writable, hangup } => {
+                self.ready(token as u32, readable, writable, hangup);
+            }
+            Happening::Woken => {}
         }
     }
 

@@ -152,7 +152,7 @@ pub(crate) enum Command {
     Online(OnlineArgs),
     /// Use a member no more, until it is asked for or the pool is opened again
     Offline(OfflineArgs),
-    /// Count errors of members anew, as after a repair
+    /// Count errors of members anew, as after a repair; a suspended pool is opened again under its shares
     Clear(ClearArgs),
     /// Wait until what a pool does in the background is done
     Wait(WaitArgs),

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -35,7 +35,10 @@ pub(crate) enum Trouble {
 
 /// A disk, for as long as its mount lives.
 struct FailingDisk {
-    share: FuseShare,
+    folder: PathBuf,
+    name: String,
+    /// None while it is not connected.
+    share: Option<FuseShare>,
     inside: Arc<Inside>,
 }
 
@@ -56,12 +59,19 @@ impl FailingDisk {
         let file = File::options().read(true).write(true).open(backing).expect("the file behind");
         let state = State { trouble: Trouble::None, bad: BTreeSet::new(), dice: Dice(bytes) };
         let inside = Arc::new(Inside { file, state: Mutex::new(state) });
-        let share = FuseShare::start(folder, name, bytes, false, inside.clone()).expect("a mount");
-        FailingDisk { share, inside }
+        let mut disk = FailingDisk { folder: folder.to_owned(), name: name.into(), share: None, inside };
+        disk.connect();
+        disk
     }
 
-    fn path(&self) -> &Path {
-        self.share.path()
+    fn connect(&mut self) {
+        let bytes = self.inside.file.metadata().expect("a file").len();
+        let share = FuseShare::start(&self.folder, &self.name, bytes, false, self.inside.clone());
+        self.share = Some(share.expect("a mount"));
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join(&self.name)
     }
 
     /// Blocks that were bad stay so, but with [`Trouble::None`].
@@ -208,6 +218,16 @@ impl Disks {
     /// A disk, by number, begins to fail like this.
     pub(crate) fn suffer(&self, number: usize, trouble: Trouble) {
         self.those()[number].suffer(trouble);
+    }
+
+    /// A disk, by number, is pulled: whoever has it open has nothing any more.
+    pub(crate) fn pull(&self, number: usize) {
+        self.those()[number].share = None;
+    }
+
+    /// It is there again, where it was.
+    pub(crate) fn plug_in(&self, number: usize) {
+        self.those()[number].connect();
     }
 
     /// What stands here on a disk, by number, cannot be read until it is written again.

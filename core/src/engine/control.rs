@@ -189,7 +189,7 @@ impl Engine {
             let text = format!(
                 "checksums of volume {name:?} still decide between copies that an unclean stop left unlike; {}",
                 match self.is_suspended() {
-                    true => "the pool could not write what it needs to open, import it again",
+                    true => "the pool could not write what it needs to open; once its devices take writes: braid clear",
                     false => "try again when the pool is open",
                 }
             );

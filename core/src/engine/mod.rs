@@ -230,6 +230,13 @@ impl Engine {
         Engine::begin(opened, now, boot, opening, None)
     }
 
+    /// For clients of the run before, who go on with this one although that could not write its last records: what they were
+    /// answered and had not flushed may be gone, and the next flush of each volume hears of it.
+    pub fn after_loss(mut self) -> Engine {
+        self.commit.owed.extend(self.pool.volumes().map(|v| v.id));
+        self
+    }
+
     fn begin(opened: Opened, now: Instant, boot: Uuid, opening: Uuid, slip: Option<Slip>) -> Engine {
         let Opened {
             pool,

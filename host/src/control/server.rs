@@ -19,7 +19,7 @@
 //! | `device.scan` | `ScanDevices` | `[ScannedDevice]` | what could be a member |
 //! | `device.online` | `OnlineDevice` | `Change` | use a member again |
 //! | `device.offline` | `OfflineDevice` | `Change` | use a member no more |
-//! | `device.clear` | `ClearErrors` | `Change` | count errors anew |
+//! | `device.clear` | `ClearErrors` | `Change` | count errors anew; open a suspended pool again |
 //! | `volume.create` | `CreateVolume` | `Change` | make a thin volume |
 //! | `volume.list` | `ListVolumes` | `[VolumeInfo]` | volumes |
 //! | `volume.resize` | `ResizeVolume` | `Change` | grow a volume |

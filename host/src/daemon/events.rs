@@ -137,6 +137,14 @@ impl Narrator {
             | Event::NoSpareFits { .. }
             | Event::MoveLost { .. }
             | Event::DeviceRemoved { .. } => return super::jobs::sentence(&self.pool, event, |id| self.device(id)),
+            Event::Suspended => {
+                let message = format!(
+                    "pool {0} can write its records nowhere any more and is suspended: changes fail, reads go on; see to its devices, \
+                     then: braid clear {0}",
+                    self.pool
+                );
+                (Severity::Error, "pool.suspended", message)
+            }
             Event::BadCopy { ref name, offset, len, device, device_offset, .. } => {
                 let message = format!(
                     "{} of volume {name} at byte {offset}: the copy at byte {device_offset} of {} is not what its \

@@ -45,12 +45,7 @@ pub(super) fn of(report: &PoolReport, about: &About, degraded: u64) -> Vec<Probl
 
 fn suspended(report: &PoolReport) -> Option<Problem> {
     let message = "the pool's records can be written nowhere any more: changes fail with EIO, reads go on";
-    let action = || {
-        format!(
-            "see to its devices, then: braid export -f {0}, which ends its shares, and braid import {0}",
-            report.name
-        )
-    };
+    let action = || format!("see to its devices, then: braid clear {}", report.name);
     report.suspended.then(|| problem("pool.suspended", message.into(), Some(action())))
 }
 

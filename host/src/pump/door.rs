@@ -51,6 +51,12 @@ impl Door {
         Door { engine, listens: flight.is_some(), tape: None, flight }
     }
 
+    /// Another engine from now on; a flight record is of one, and ends with it.
+    pub(super) fn replace(&mut self, engine: Engine) {
+        (self.engine, self.flight) = (engine, None);
+        self.listens = self.tape.is_some();
+    }
+
     pub(super) fn handle(&mut self, now: Instant, input: Input) {
         if self.listens {
             self.hear(now, &input);

@@ -13,7 +13,7 @@ use braid_core::units::{DeviceId, VolumeId};
 
 use super::inbox::{Inbox, Message};
 use super::members::Joins;
-use super::{Load, Options, Pump, Setup, Taken};
+use super::{Load, Options, Pump, Resume, Resumed, Setup, Taken};
 use crate::backend::Disk;
 use crate::nbd::Handover;
 
@@ -96,6 +96,11 @@ impl PumpHandle {
     /// Closes the disk of a member that is not in use, so that it can be opened anew.
     pub fn let_go(&self, device: DeviceId) -> Result<Done, ControlError> {
         self.ask(|tell| Message::Member(device, None, None, tell))?
+    }
+
+    /// Opens a suspended pool again from its disks; one that is not suspended stays as it is.
+    pub fn resume(&self, how: Resume) -> Result<Resumed, ControlError> {
+        self.ask(|tell| Message::Resume(Box::new(how), tell))?
     }
 
     /// What the pool says about itself.

@@ -5,12 +5,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant as Clock;
 
 use braid_core::Engine;
-use braid_core::control::Command;
+use braid_core::control::{Command, ControlError};
 use braid_core::meta::format::NewDevice;
 use braid_core::units::{DeviceId, VolumeId};
 
 use super::members::{Joins, Tell};
-use super::{Load, Pump, Taken};
+use super::{Load, Pump, Resume, Resumed, Taken};
 use crate::backend::Disk;
 use crate::nbd::Handover;
 use crate::reactor::Waker;
@@ -60,6 +60,8 @@ pub(super) enum Message {
     Load(Box<dyn Load>, Sender<Box<dyn Load>>),
     /// What was noted of requests, of a volume or of all, and whether that is enough.
     Tape(Option<VolumeId>, bool, Sender<Taken>),
+    /// The pool could not write its records; it is opened again.
+    Resume(Box<Resume>, Sender<Result<Resumed, ControlError>>),
     Stop,
 }
 
@@ -88,6 +90,7 @@ impl Pump {
                     let now = self.now();
                     drop(tell.send(self.engine.look_at_tape(now, volume, ends)));
                 }
+                Message::Resume(how, tell) => drop(tell.send(self.resume(*how))),
                 Message::Stop => {
                     self.stopping.get_or_insert_with(Clock::now);
                     self.hang_up(|_| true);

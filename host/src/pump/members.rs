@@ -69,7 +69,7 @@ impl Pump {
     }
 
     /// The disk of this id from now on; the one before is closed.
-    fn put_disk(&mut self, id: DeviceId, disk: Option<Disk>) {
+    pub(super) fn put_disk(&mut self, id: DeviceId, disk: Option<Disk>) {
         if self.disks.len() <= id.index() {
             self.disks.resize(id.index() + 1, None);
         }

@@ -148,6 +148,14 @@ impl World {
         Err("opening asks for more and more".into())
     }
 
+    /// The pool could not write its records, and is opened again from disks that lost their caches, for the clients that it has.
+    pub fn resume(&mut self) -> Result<(), String> {
+        self.crash(Crash::Power);
+        self.open()?;
+        self.engine = self.engine.take().map(Engine::after_loss);
+        Ok(())
+    }
+
     /// Of these devices, those that were pulled are there again, without what was in their write caches.
     fn welcome_back(&mut self, which: impl Fn(u32) -> bool) {
         let now = self.now;

@@ -78,6 +78,29 @@ fn where_the_log_cannot_be_written_nothing_else_is() {
     assert!(world.dispatched.iter().all(|d| d.op == DeviceOp::Read), "{:?}", world.dispatched);
 }
 
+/// Who was answered before the disks went, and flushes when they are back, takes nothing for stable that is gone.
+#[test]
+fn a_flush_after_disks_came_back_without_their_caches_fails_once() {
+    let (mut world, v) = pool(Profile::Raid1, 2);
+    world.control(Command::CreateVolume { name: "other".into(), size: 1 << 20, class: VolumeClass::Data }).unwrap();
+    let other = world.engine().pool().volumes().map(|v| v.id).find(|id| *id != v).unwrap();
+    world.run(v, WRITE, 0, 64 * 1024).unwrap();
+    for device in 1..3 {
+        befalls(&mut world, device, Trouble::Pulled { since: 0, until: u64::MAX >> 1 });
+    }
+    world.control(Command::RenameVolume { volume: v, name: "w".into() }).unwrap_err();
+    assert!(world.engine().is_suspended());
+    world.mend();
+    world.resume().unwrap();
+    for volume in [v, other] {
+        assert_eq!(world.run(volume, Op::Flush, 0, 0), Err(RequestError::Io), "{volume}");
+        assert_eq!(world.run(volume, Op::Flush, 0, 0), Ok(()), "{volume}");
+    }
+    world.run(v, WRITE, 0, 64 * 1024).unwrap();
+    world.verify();
+    assert!(world.wrong.is_empty(), "{:?}", world.wrong);
+}
+
 #[test]
 fn a_torn_write_fails_and_leaves_old_and_new_sectors() {
     let (mut world, v) = pool(Profile::Single, 1);

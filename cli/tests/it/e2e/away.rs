@@ -7,6 +7,8 @@ use crate::tools::{Need, have, sh};
 use braid_core::meta::superblock::SLOTS;
 use braid_host::nbd::client::{Client, Wish};
 use braid_host::nbd::proto::cmd;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 /// Writes a part of the volume, each byte of this generation, and flushes.
@@ -271,31 +273,100 @@ fn a_superblock_slot_that_cannot_be_read_makes_nobody_missing() {
     assert!(run.code == 0 && format!("{run:?}").contains("reading the superblock at"), "{run:?}");
 }
 
-/// As where the file system that its members lie on is full.
-#[test]
-fn a_pool_that_can_write_its_records_nowhere_says_so_and_comes_back() {
-    if !have("a_pool_that_can_write_its_records_nowhere_says_so_and_comes_back", &FUSE) {
-        return;
-    }
-    let (real, disks) = (Real::start(), Disks::failing());
-    let members = [disks.make(&real, 256 * MIB), disks.make(&real, 256 * MIB)];
+/// Two disks under a pool with a volume that is shared, and a file of the share, open and written to.
+fn shared_tank(real: &Real, disks: &Disks) -> File {
+    let members = [disks.make(real, 256 * MIB), disks.make(real, 256 * MIB)];
     real.ok(&format!("create tank -d raid1 -m raid1 {}", members.join(" ")));
     real.ok("volume create tank/v 32M");
-    write(&real, 0, 4 * MIB, 1);
-    (0..2).for_each(|number| disks.suffer(number, Trouble::Writes(100)));
+    let path = real.ok("share tank/v fuse");
+    let file = File::options().read(true).write(true).open(path.lines().next().expect("a path")).expect("the share");
+    file.write_all_at(&[1; MIB as usize], 0).expect("write");
+    file.sync_all().expect("flush");
+    file
+}
+
+/// It is suspended, by a command that cannot be recorded, and says so.
+fn becomes_suspended(real: &Real) {
     let run = real.braid("volume create tank/w 8M");
     assert!(run.code == 1 && run.err.contains("cannot write its records"), "{run:?}");
     let run = real.braid("status --check");
     assert!(run.code == 2 && run.out.starts_with("SUSPENDED tank: the pool's records"), "{run:?}");
     let status = real.ok("status tank");
-    assert!(status.contains("state: SUSPENDED") && status.contains("braid export -f tank"), "{status}");
-    disks.mend();
-    real.ok("export -f tank");
-    real.ok(&format!("import tank -d {} -d {}", members[0], members[1]));
+    assert!(status.contains("state: SUSPENDED") && status.contains("braid clear tank"), "{status}");
+    assert!(real.ok("events tank").contains("pool.suspended"));
+}
+
+/// In use again, under a file that was open all the time.
+fn goes_on(real: &Real, file: &File) {
     let status = real.ok("status tank");
     assert!(status.contains("state: ONLINE"), "{status}");
-    write(&real, 4 * MIB, 8 * MIB, 2);
-    real.ok("scrub -w tank");
+    file.sync_all().expect("flush");
+    file.write_all_at(&[2; MIB as usize], MIB).expect("write");
+    file.sync_all().expect("flush");
+    let mut bytes = vec![0; 2 * MIB as usize];
+    file.read_exact_at(&mut bytes, 0).expect("read");
+    assert!(bytes.chunks(MIB as usize).zip(1..).all(|(part, byte)| part.iter().all(|b| *b == byte)));
+    let run = real.braid("scrub -w tank");
+    assert!(run.code == 0, "{run:?}");
+}
+
+/// As where the file system that its members lie on is full.
+#[test]
+fn a_pool_that_could_write_its_records_nowhere_goes_on_under_its_shares() {
+    if !have("a_pool_that_could_write_its_records_nowhere_goes_on_under_its_shares", &FUSE) {
+        return;
+    }
+    let (real, disks) = (Real::start(), Disks::failing());
+    let file = shared_tank(&real, &disks);
+    let socket = real.path("v.sock");
+    real.ok(&format!("share tank/v nbd --unix={}", socket.display()));
+    let mut client = Client::connect(&socket, "tank/v", Wish::default()).expect("connect");
+    // It is answered, and nobody flushes it.
+    assert_eq!(client.write(0, 8 * MIB, &[8; 4096]).expect("write").error, 0);
+    (0..2).for_each(|number| disks.suffer(number, Trouble::Writes(100)));
+    becomes_suspended(&real);
+    assert_eq!(client.write(0, 0, &[9; 4096]).expect("an answer").error, libc::EIO as u32);
+    // Not yet; and what it has is still read.
+    let run = real.braid("clear tank");
+    assert!(run.code == 1 && run.err.contains("pool tank stays suspended"), "{run:?}");
+    assert_eq!(client.call(cmd::READ, 0, 0, 4096).expect("an answer").error, 0);
+    disks.mend();
+    assert!(real.ok("clear tank").contains("in use again: nothing is lost"));
+    goes_on(&real, &file);
+    let mut bytes = [0; 4096];
+    file.read_exact_at(&mut bytes, 8 * MIB).expect("read");
+    assert_eq!(bytes, [8; 4096]);
+    // The client that was connected all the time.
+    assert_eq!(client.write(cmd::FLAG_FUA, 4 * MIB, &[3; 4096]).expect("write").error, 0);
+    client.disconnect().expect("disconnect");
+    // A pool that is not suspended stays as it is.
+    assert!(!real.ok("clear tank").contains("in use again"));
+}
+
+/// As where both are in an enclosure that loses its power: their files are dead, and other ones are found where they were.
+#[test]
+fn a_pool_whose_disks_were_all_pulled_goes_on_when_they_are_back() {
+    if !have("a_pool_whose_disks_were_all_pulled_goes_on_when_they_are_back", &FUSE) {
+        return;
+    }
+    let (mut real, disks) = (Real::start(), Disks::failing());
+    let file = shared_tank(&real, &disks);
+    (0..2).for_each(|number| disks.pull(number));
+    becomes_suspended(&real);
+    let run = real.braid("clear tank");
+    assert!(run.code == 1 && run.err.contains("pool tank stays suspended"), "{run:?}");
+    // One of two may lack what the other one has.
+    disks.plug_in(0);
+    let run = real.braid("clear tank");
+    assert!(run.code == 1 && run.err.contains("lacks device 2"), "{run:?}");
+    disks.plug_in(1);
+    assert!(real.ok("clear tank").contains("in use again: what clients had not flushed may be gone"));
+    // Its writer has not heard yet.
+    assert_eq!(file.sync_all().expect_err("a flush").raw_os_error(), Some(libc::EIO));
+    goes_on(&real, &file);
+    real.kill();
+    real.restart();
+    assert!(real.ok("status tank").contains("state: ONLINE"));
 }
 
 /// Numbers of attachments are the kernel's; loop devices have them as USB disks do.

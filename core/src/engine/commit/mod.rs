@@ -29,7 +29,7 @@ use crate::meta::Superblock;
 use crate::meta::journal::Lsn;
 use crate::meta::pages::{Page, PageSpace};
 use crate::meta::superblock::SLOTS;
-use crate::request::Request;
+use crate::request::{Event, Output, Request};
 use crate::units::{BLOCKS_PER_UNIT, ChunkId, DeviceId, Instant, VolumeId};
 
 #[derive(Clone)]
@@ -46,6 +46,8 @@ pub(super) struct Commit {
     opening: bool,
     /// The log cannot be written any more: nothing can be promised.
     dead: bool,
+    /// That was said.
+    is_death_told: bool,
     /// A first write waits for pages that the next checkpoint sets free.
     starved: bool,
     /// The last checkpoint could not be built.
@@ -85,7 +87,8 @@ pub(super) struct Commit {
     checkpoint_waiters: Vec<Waiter>,
     /// So many checkpoints are to come that write anew what stands somewhere.
     renews: u8,
-    /// Volumes of which something was lost with the cache of a member, and whose next flush hears of it.
+    /// Volumes of which something was lost, with the cache of a member or with the records of the run before, and whose next flush
+    /// hears of it.
     pub(super) owed: BTreeSet<VolumeId>,
     /// Blocks of the log before this one may be gone with the cache of the only member that had them: nothing is claimed until a
     /// checkpoint counts that needs none of them.
@@ -126,6 +129,7 @@ impl Commit {
             parked: None,
             opening: true,
             dead: false,
+            is_death_told: false,
             starved: false,
             stuck: false,
             leaf_budget: 0,
@@ -310,6 +314,9 @@ impl Engine {
             if before == self.commit_state() {
                 break;
             }
+        }
+        if self.commit.dead && !core::mem::replace(&mut self.commit.is_death_told, true) {
+            self.outputs.push_back(Output::Event(Event::Suspended));
         }
         let is_unstable = self.journal.stable() < self.journal.appended() || self.commit.unflushed;
         self.commit.unstable_since = match self.commit.unstable_since {

@@ -178,7 +178,7 @@ pub enum PoolState {
     Online,
     /// Serving, with less redundancy than asked for.
     Degraded,
-    /// Its records can be written nowhere any more: reads go on, changes fail until it is exported and imported.
+    /// Its records can be written nowhere any more: reads go on, changes fail until it is cleared.
     Suspended,
     /// Some content cannot be read or written.
     Unavailable,

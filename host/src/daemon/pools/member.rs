@@ -43,7 +43,8 @@ impl Daemon {
         let id = device.id;
         // The kernel may still hold the file of a disk that went, and our own lock with it.
         pool.ask(|pump| pump.let_go(id))?;
-        let (Claimed { path, identity, disk, facts, .. }, generation) = self.find_member(&pool, &device, request)?;
+        let (Claimed { path, identity, disk, facts, .. }, generation) =
+            self.find_member(&pool, &device, request.path.as_deref())?;
         let disk = disk.expect("a member that was found is open");
         let fault = disk.fault_handle();
         let done = pool.ask(|pump| pump.online(id, disk, generation))?;
@@ -69,9 +70,10 @@ impl Daemon {
         Ok(Change { changed: done != Done::Unchanged, what, notes, ..Change::default() })
     }
 
-    /// Counts errors anew, and says again which there are.
+    /// Counts errors anew, and says again which there are. A suspended pool is opened again.
     pub(in crate::daemon) fn clear_errors(&self, request: &ClearErrors) -> Result<Change, ApiError> {
         let pool = self.pools.get(&request.pool)?;
+        let resumed = self.resume(&pool)?;
         let one = request.device.as_ref().map(|word| member(&pool, word)).transpose()?;
         let id = one.as_ref().map(|device| device.id);
         let done = pool.ask(move |pump| pump.control(Command::ClearErrors { device: id }))?;
@@ -88,26 +90,28 @@ impl Daemon {
                 pool.name
             )
         });
+        let changed = resumed.is_some() || done != Done::Unchanged;
+        let notes = resumed.into_iter().chain(notes).collect();
         let what = format!("errors of {whose}pool {} are counted from 0", pool.name);
-        Ok(Change { changed: done != Done::Unchanged, what, notes: notes.collect(), ..Change::default() })
+        Ok(Change { changed, what, notes, ..Change::default() })
     }
 
     /// The disk with this member's superblock: where it was said to be, where it was, or wherever it is now.
-    fn find_member(
+    pub(super) fn find_member(
         &self,
         pool: &OpenPool,
         device: &DeviceReport,
-        request: &OnlineDevice,
+        path: Option<&str>,
     ) -> Result<(Claimed, u64), ApiError> {
         let known = pool.about().members.get(&device.id).map(|facts| facts.path.clone());
         let mut places: Vec<PathBuf> = Vec::new();
-        places.extend(request.path.as_ref().map(PathBuf::from));
+        places.extend(path.map(PathBuf::from));
         if places.is_empty() {
             places.extend(known.into_iter().chain([device.path.clone()]).map(PathBuf::from));
         }
         places.dedup();
         let expected = places.len();
-        if request.path.is_none() {
+        if path.is_none() {
             places.extend(discover::block_devices());
         }
         let (mut why, mut damaged) = (Vec::new(), None);

@@ -6,6 +6,7 @@ mod explain;
 mod import;
 mod member;
 pub(super) mod plan;
+mod resume;
 mod scan;
 
 use std::collections::{BTreeMap, HashMap};
@@ -99,16 +100,7 @@ impl Daemon {
             }),
         };
         let pump = PumpHandle::start(options, disks, setup)?;
-        for id in pump.missing() {
-            let message = format!(
-                "device {id} was not there when the pool was opened; when it is back: braid online {name} {id}"
-            );
-            self.events.tell(Severity::Warning, Some(name), "device.missing", message);
-        }
-        if pump.forgotten() > 0 {
-            let message = format!("a power cut took back {} changes that nobody had asked to flush", pump.forgotten());
-            self.events.tell(Severity::Warning, Some(name), "pool.forgotten", message);
-        }
+        self.tell_opened(name, pump.missing(), pump.forgotten());
         {
             let about = &mut members.write().unwrap_or_else(PoisonError::into_inner).about;
             (about.reactor, about.forgotten) = (pump.reactor().to_string(), pump.forgotten());
@@ -125,6 +117,19 @@ impl Daemon {
         self.unopened.remove(&uuid.to_string());
         self.remember(&pool);
         Ok(pool)
+    }
+
+    fn tell_opened(&self, name: &str, missing: &[DeviceId], forgotten: u64) {
+        for id in missing {
+            let message = format!(
+                "device {id} was not there when the pool was opened; when it is back: braid online {name} {id}"
+            );
+            self.events.tell(Severity::Warning, Some(name), "device.missing", message);
+        }
+        if forgotten > 0 {
+            let message = format!("a power cut took back {} changes that nobody had asked to flush", forgotten);
+            self.events.tell(Severity::Warning, Some(name), "pool.forgotten", message);
+        }
     }
 
     /// The pool's records say where a member was seen last, for the day it is missing.
