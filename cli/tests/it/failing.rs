@@ -220,6 +220,11 @@ impl Disks {
         self.those()[number].suffer(trouble);
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.those().len()
+    }
+
     /// A disk, by number, is pulled: whoever has it open has nothing any more.
     pub(crate) fn pull(&self, number: usize) {
         self.those()[number].share = None;

@@ -29,7 +29,7 @@ const REST_TURN: Duration = Duration::from_millis(50);
 pub struct Resume {
     /// Disks of members that were found anew: what nobody had flushed counts as lost, as after a power cut.
     pub disks: Vec<(DeviceId, Disk)>,
-    /// Members in use that cannot be read are done without, if the others say that they were.
+    /// Members that cannot be read are done without, if the others say that they were.
     pub without_unread: bool,
 }
 
@@ -45,7 +45,7 @@ pub enum Resumed {
         /// Something may be gone that clients had not flushed.
         is_loss: bool,
     },
-    /// It is as it was: these members in use could not be read, and their disks are closed.
+    /// It is as it was: these members could not be read, and their disks are closed.
     Unread(Vec<DeviceId>),
 }
 
@@ -75,8 +75,8 @@ impl Pump {
                     }
                     found.push(superblock);
                 }
-                None if member.state.is_used() => unread.push(member.id),
-                None => {}
+                // One that was given up too: that may be among the records that were never written.
+                None => unread.push(member.id),
             }
         }
         let opened = match unread.is_empty() || how.without_unread {
@@ -91,7 +91,7 @@ impl Pump {
             return Ok(Resumed::Unread(unread));
         };
         let opened = opened.map_err(|why| ControlError::new(ErrorKind::Io, why))?;
-        let is_loss = is_anew || !unread.is_empty() || self.engine.is_log_in_doubt() || self.engine.is_loss_unsaid();
+        let is_loss = is_anew || self.engine.is_log_in_doubt() || self.engine.is_loss_unsaid();
         let resumed = Resumed::Open { missing: opened.missing.clone(), forgotten: opened.forgotten, is_loss };
         let opening = Uuid(uuid::Uuid::new_v4().into_bytes());
         let engine = Engine::new(*opened, self.now(), self.boot, opening);

@@ -49,13 +49,25 @@ struct Ledger {
     client: Option<Client<UnixStream>>,
     /// By block: stamps that each of its sectors may have.
     blocks: BTreeMap<u64, Vec<u64>>,
+    /// What blocks that no flush covers had before.
+    unflushed: BTreeMap<u64, Vec<u64>>,
+    /// Requests may fail: what they were about has the old content or the new.
+    may_fail: bool,
     stamp: u64,
 }
 
 impl Ledger {
     fn new(real: &Real, seed: u64) -> Ledger {
         let socket = real.path("v.sock");
-        Ledger { socket, dice: Dice(seed), client: None, blocks: BTreeMap::new(), stamp: 0 }
+        Ledger {
+            socket,
+            dice: Dice(seed),
+            client: None,
+            blocks: BTreeMap::new(),
+            unflushed: BTreeMap::new(),
+            may_fail: false,
+            stamp: 0,
+        }
     }
 
     /// A daemon that was just started has its control socket first, and then its shares.
@@ -88,8 +100,36 @@ impl Ledger {
             true => self.client().call(cmd::WRITE_ZEROES, flags, first * BLOCK, (count * BLOCK) as u32),
             false => self.client().write(flags, first * BLOCK, &data),
         };
-        assert_eq!(answer.expect("an answer").error, 0, "write of {first} + {count}");
-        self.blocks.extend((first..).zip(stamps.into_iter().map(|stamp| vec![stamp])));
+        let error = answer.expect("an answer").error;
+        assert!(error == 0 || self.may_fail, "write of {first} + {count}: error {error}");
+        for (block, stamp) in (first..).zip(stamps) {
+            let may = self.blocks.entry(block).or_insert_with(|| vec![0]);
+            let before = may.clone();
+            match error {
+                0 => *may = vec![stamp],
+                _ => may.push(stamp),
+            }
+            if flags == 0 || error != 0 {
+                self.unflushed.entry(block).or_default().extend(before);
+            } else {
+                self.unflushed.remove(&block);
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        let error = self.client().call(cmd::FLUSH, 0, 0, 0).expect("an answer").error;
+        assert!(error == 0 || self.may_fail, "flush: error {error}");
+        if error == 0 {
+            self.unflushed.clear();
+        }
+    }
+
+    /// The disks lost their caches: what no flush covers may be what it was.
+    fn caches_lost(&mut self) {
+        for (block, before) in &self.unflushed {
+            self.blocks.entry(*block).or_insert_with(|| vec![0]).extend(before);
+        }
     }
 
     /// Writes that nobody waits for: each sector may get it.
@@ -107,7 +147,7 @@ impl Ledger {
 
     fn read(&mut self, first: u64, count: u64) {
         let answer = self.client().read(first * BLOCK, (count * BLOCK) as u32).expect("an answer");
-        assert_eq!(answer.error, 0, "read of {first} + {count}");
+        assert!(answer.error == 0 || self.may_fail, "read of {first} + {count}: error {}", answer.error);
         for (block, found) in (first..).zip(answer.data.chunks(BLOCK as usize)) {
             let may = self.blocks.get(&block).map_or(&[0][..], Vec::as_slice);
             let is = |part: &[u8], stamp: &u64| part.chunks(8).all(|word| word == stamp.to_le_bytes());
@@ -117,8 +157,10 @@ impl Ledger {
                 "block {block} has a sector of {:?}, not one of {may:?}",
                 bad.map(|part| &part[..8])
             );
-            // What was read once stays.
-            if let Some(stamp) = may.iter().find(|stamp| is(found, stamp)).copied() {
+            // What was read once stays, unless it is about something that failed while no record could be written.
+            if let Some(stamp) = may.iter().find(|stamp| is(found, stamp)).copied()
+                && !self.may_fail
+            {
                 self.blocks.insert(block, vec![stamp]);
             }
         }
@@ -136,7 +178,7 @@ impl Ledger {
                     let (first, count) = self.somewhere();
                     self.read(first, count);
                 }
-                _ => assert_eq!(self.client().call(cmd::FLUSH, 0, 0, 0).expect("an answer").error, 0),
+                _ => self.flush(),
             }
         }
     }
@@ -395,6 +437,59 @@ fn operator_of(test: &str, failing: &Failing) {
             }
         }
         mended(&real, &disks);
+        end(&real, &mut ledger);
+    }
+}
+
+/// As where they are in one enclosure, or on one file system. The client stays connected, unless the daemon is killed.
+#[test]
+fn an_operator_of_disks_that_fail_all_at_once() {
+    if !have("an_operator_of_disks_that_fail_all_at_once", &FUSE) {
+        return;
+    }
+    for seed in seeds() {
+        let (mut real, mut dice) = (Real::start(), Dice(seed));
+        let disks = Disks::failing();
+        let members: Vec<String> = (0..4 + dice.below(2)).map(|_| disks.make(&real, DISK)).collect();
+        let shape = dice.pick(&SHAPES);
+        create(&real, &mut dice, shape, &members.join(" "));
+        let mut ledger = Ledger::new(&real, seed);
+        for _ in 0..STEPS / 2 {
+            ledger.work();
+            for _ in 0..dice.below(3) {
+                operate(&real, &mut dice, &disks, Rules { may_be_short: false, ..Rules::default() });
+            }
+            ledger.work();
+            let pulled = dice.below(2) == 0;
+            println!("all disks fail, pulled: {pulled}");
+            for number in 0..disks.count() {
+                match pulled {
+                    true => disks.pull(number),
+                    false => disks.suffer(number, Trouble::Writes(dice.pick(&[30, 100, 100]))),
+                }
+            }
+            ledger.may_fail = true;
+            ledger.work();
+            said(&real, "set tank read_policy=pid", &[0, 1]);
+            ledger.work();
+            said(&real, "clear tank", &[0, 1]);
+            println!("they are back");
+            match pulled {
+                true => (0..disks.count()).for_each(|number| disks.plug_in(number)),
+                false => disks.mend(),
+            }
+            match dice.below(4) {
+                0 => killed(&mut real, &mut ledger),
+                _ => drop(said(&real, "clear tank", &[0])),
+            }
+            if pulled {
+                ledger.caches_lost();
+            }
+            ledger.flush();
+            ledger.may_fail = false;
+            ledger.flush();
+            whole(&real);
+        }
         end(&real, &mut ledger);
     }
 }
