@@ -1,7 +1,7 @@
 //! Operators who do one thing after another to a live pool, beside a client who knows what it wrote.
 //!
 //! ```text
-//!   client: writes, zeros, reads, flushes; some writes are under way when the daemon is killed
+//!   client: writes, zeros, reads, flushes, by NBD or a FUSE file; some writes are under way when the daemon is killed
 //!   operator: offline, online, replace, add, remove, spares, balance, scrub, export, import elsewhere, kill -9, rotten files
 //!   disks that fail: one or two at a time, of pools that can do without two, so nobody takes a member offline as well
 //!   four at once: the same but for what takes the client its share, and volumes and shares that come and go
@@ -11,17 +11,15 @@
 //! are content that nobody wrote, an error at the client, a daemon that ends or panics, a file that was refused and is a member all the
 //! same, and damage that is left in the end. `BRAID_SEED=7` has the tests try that one.
 
-use super::{BLOCK, Dice, MIB};
+mod ledger;
+
+use self::ledger::{Ledger, SECTOR, Way};
+use super::{Dice, MIB};
 use crate::failing::{Disks, Trouble};
 use crate::real::{FUSE, LOOP, Real};
 use crate::tools::{Need, have};
-use braid_host::nbd::client::{Client, Wish};
-use braid_host::nbd::proto::cmd;
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -31,158 +29,11 @@ const STEPS: u64 = 20;
 const COMMANDS: u64 = 40;
 const VOLUME: u64 = 96 * MIB;
 const DISK: u64 = 512 * MIB;
-const SECTOR: usize = 512;
 /// Profiles of data and metadata.
 const SHAPES: [(&str, &str); 5] =
     [("raid1", "raid1"), ("raid10", "raid1"), ("raid5", "raid1"), ("raid6", "raid1c3"), ("raid1c3", "raid1c3")];
 const PROFILES: [&str; 5] = ["raid1", "raid10", "raid5", "raid6", "raid1c3"];
 const POLICIES: [&str; 5] = ["latency", "pid", "round-robin", "queue", "parity-avoid-slow"];
-
-fn content(stamp: u64) -> Vec<u8> {
-    stamp.to_le_bytes().repeat(BLOCK as usize / 8)
-}
-
-/// The client.
-struct Ledger {
-    socket: PathBuf,
-    dice: Dice,
-    client: Option<Client<UnixStream>>,
-    /// By block: stamps that each of its sectors may have.
-    blocks: BTreeMap<u64, Vec<u64>>,
-    /// What blocks that no flush covers had before.
-    unflushed: BTreeMap<u64, Vec<u64>>,
-    /// Requests may fail: what they were about has the old content or the new.
-    may_fail: bool,
-    stamp: u64,
-}
-
-impl Ledger {
-    fn new(real: &Real, seed: u64) -> Ledger {
-        let socket = real.path("v.sock");
-        Ledger {
-            socket,
-            dice: Dice(seed),
-            client: None,
-            blocks: BTreeMap::new(),
-            unflushed: BTreeMap::new(),
-            may_fail: false,
-            stamp: 0,
-        }
-    }
-
-    /// A daemon that was just started has its control socket first, and then its shares.
-    fn client(&mut self) -> &mut Client<UnixStream> {
-        let socket = &self.socket;
-        self.client.get_or_insert_with(|| {
-            let mut tries = (0..1000).map(|_| {
-                let client = Client::connect(socket, "tank/v", Wish::default());
-                client.inspect_err(|_| std::thread::sleep(Duration::from_millis(10)))
-            });
-            tries.find_map(Result::ok).expect("the share is back after ten seconds")
-        })
-    }
-
-    /// Blocks somewhere, more often near the front.
-    fn somewhere(&mut self) -> (u64, u64) {
-        let count = self.dice.pick(&[1, 1, 1, 2, 4, 16, 64]);
-        let end = self.dice.pick(&[1_000, VOLUME / BLOCK]) - count;
-        (self.dice.below(end), count)
-    }
-
-    fn write(&mut self) {
-        let (first, count) = self.somewhere();
-        let zeros = self.dice.below(10) == 0;
-        let stamps: Vec<u64> = (1..=count).map(|i| if zeros { 0 } else { self.stamp + i }).collect();
-        self.stamp += count;
-        let flags = if self.dice.below(4) == 0 { cmd::FLAG_FUA } else { 0 };
-        let data: Vec<u8> = stamps.iter().flat_map(|&stamp| content(stamp)).collect();
-        let answer = match zeros {
-            true => self.client().call(cmd::WRITE_ZEROES, flags, first * BLOCK, (count * BLOCK) as u32),
-            false => self.client().write(flags, first * BLOCK, &data),
-        };
-        let error = answer.expect("an answer").error;
-        assert!(error == 0 || self.may_fail, "write of {first} + {count}: error {error}");
-        for (block, stamp) in (first..).zip(stamps) {
-            let may = self.blocks.entry(block).or_insert_with(|| vec![0]);
-            let before = may.clone();
-            match error {
-                0 => *may = vec![stamp],
-                _ => may.push(stamp),
-            }
-            if flags == 0 || error != 0 {
-                self.unflushed.entry(block).or_default().extend(before);
-            } else {
-                self.unflushed.remove(&block);
-            }
-        }
-    }
-
-    fn flush(&mut self) {
-        let error = self.client().call(cmd::FLUSH, 0, 0, 0).expect("an answer").error;
-        assert!(error == 0 || self.may_fail, "flush: error {error}");
-        if error == 0 {
-            self.unflushed.clear();
-        }
-    }
-
-    /// The disks lost their caches: what no flush covers may be what it was.
-    fn caches_lost(&mut self) {
-        for (block, before) in &self.unflushed {
-            self.blocks.entry(*block).or_insert_with(|| vec![0]).extend(before);
-        }
-    }
-
-    /// Writes that nobody waits for: each sector may get it.
-    fn write_and_leave(&mut self) {
-        for cookie in 0..8 {
-            let (first, _) = self.somewhere();
-            self.stamp += 1;
-            let stamp = self.stamp;
-            self.client().send_write(cookie, 0, first * BLOCK, &content(stamp));
-            self.blocks.entry(first).or_insert_with(|| vec![0]).push(stamp);
-        }
-        self.client().push().expect("the daemon is there");
-        self.client = None;
-    }
-
-    fn read(&mut self, first: u64, count: u64) {
-        let answer = self.client().read(first * BLOCK, (count * BLOCK) as u32).expect("an answer");
-        assert!(answer.error == 0 || self.may_fail, "read of {first} + {count}: error {}", answer.error);
-        for (block, found) in (first..).zip(answer.data.chunks(BLOCK as usize)) {
-            let may = self.blocks.get(&block).map_or(&[0][..], Vec::as_slice);
-            let is = |part: &[u8], stamp: &u64| part.chunks(8).all(|word| word == stamp.to_le_bytes());
-            let bad = found.chunks(SECTOR).find(|part| !may.iter().any(|stamp| is(part, stamp)));
-            assert!(
-                bad.is_none(),
-                "block {block} has a sector of {:?}, not one of {may:?}",
-                bad.map(|part| &part[..8])
-            );
-            // What was read once stays, unless it is about something that failed while no record could be written.
-            if let Some(stamp) = may.iter().find(|stamp| is(found, stamp)).copied()
-                && !self.may_fail
-            {
-                self.blocks.insert(block, vec![stamp]);
-            }
-        }
-    }
-
-    fn read_all(&mut self) {
-        (0..VOLUME / BLOCK).step_by(256).for_each(|first| self.read(first, 256));
-    }
-
-    fn work(&mut self) {
-        for _ in 0..5 + self.dice.below(30) {
-            match self.dice.below(100) {
-                0..60 => self.write(),
-                60..97 => {
-                    let (first, count) = self.somewhere();
-                    self.read(first, count);
-                }
-                _ => self.flush(),
-            }
-        }
-    }
-}
 
 /// What a member is: its number, and where it is.
 type Member = (u64, String);
@@ -210,22 +61,26 @@ impl Default for Rules {
     }
 }
 
-fn pool(real: &Real, dice: &mut Dice, disks: &Disks) {
+fn pool(real: &Real, way: Way, dice: &mut Dice, disks: &Disks) {
     let shape = dice.pick(&SHAPES);
     let members: Vec<String> = (0..4 + dice.below(3)).map(|_| disks.make(real, DISK)).collect();
-    create(real, dice, shape, &members.join(" "));
+    create(real, way, dice, shape, &members.join(" "));
 }
 
-fn create(real: &Real, dice: &mut Dice, (data, metadata): (&str, &str), members: &str) -> &'static str {
+fn create(real: &Real, way: Way, dice: &mut Dice, (data, metadata): (&str, &str), members: &str) -> &'static str {
     let checksum = dice.pick(&["crc32c", "xxh3", "none"]);
     said(real, &format!("create tank -d {data} -m {metadata} -o checksum={checksum} {members}"), &[0]);
     said(real, &format!("volume create tank/v {VOLUME}"), &[0]);
-    share(real);
+    share(real, way);
     checksum
 }
 
-fn share(real: &Real) {
-    said(real, &format!("share tank/v nbd --unix={}", real.word("v.sock")), &[0, 1]);
+fn share(real: &Real, way: Way) {
+    let line = match way {
+        Way::Nbd => format!("share tank/v nbd --unix={}", real.word("v.sock")),
+        Way::Fuse => "share tank/v fuse".into(),
+    };
+    said(real, &line, &[0, 1]);
 }
 
 /// Those that are in use first, and how many these are.
@@ -285,8 +140,8 @@ fn operate_alone(real: &mut Real, ledger: &mut Ledger, dice: &mut Dice, disks: &
     let (_, path) = &members[dice.below(used as u64) as usize];
     match dice.below(10) {
         0..4 => {
-            ledger.client = None;
-            elsewhere(real, disks);
+            ledger.hang_up();
+            elsewhere(real, ledger.way, disks);
         }
         4..6 if used == members.len() => rot(real, dice, path),
         _ => killed(real, ledger),
@@ -301,7 +156,7 @@ fn killed(real: &mut Real, ledger: &mut Ledger) {
 }
 
 /// The pool closes, its files get other names, and it is found again.
-fn elsewhere(real: &Real, disks: &Disks) {
+fn elsewhere(real: &Real, way: Way, disks: &Disks) {
     said(real, "export -f tank", &[0]);
     for number in 0..disks.made.load(Relaxed) {
         let names = ["disk", "moved"].map(|name| real.path(&format!("{name}{number}.img")));
@@ -312,7 +167,7 @@ fn elsewhere(real: &Real, disks: &Disks) {
     if said(real, &format!("import tank -d {folder}"), &[0, 5]) != 0 {
         said(real, &format!("import -f tank -d {folder}"), &[0]);
     }
-    share(real);
+    share(real, way);
 }
 
 /// Sectors of a member change behind the back of everybody: without checksums nobody could tell which copy is right.
@@ -368,8 +223,8 @@ fn an_operator_does_this_and_that() {
     for seed in seeds() {
         let (mut real, mut dice) = (Real::start(), Dice(seed));
         let disks = Disks::default();
-        pool(&real, &mut dice, &disks);
         let mut ledger = Ledger::new(&real, seed);
+        pool(&real, ledger.way, &mut dice, &disks);
         for _ in 0..STEPS {
             ledger.work();
             match dice.below(4) {
@@ -414,8 +269,8 @@ fn operator_of(test: &str, failing: &Failing) {
         let disks = Disks::failing();
         let members: Vec<String> = (0..5 + dice.below(2)).map(|_| disks.make(&real, DISK)).collect();
         let shape = dice.pick(failing.shapes);
-        let checksum = create(&real, &mut dice, shape, &members.join(" "));
         let mut ledger = Ledger::new(&real, seed);
+        let checksum = create(&real, ledger.way, &mut dice, shape, &members.join(" "));
         let rules = Rules { profiles: failing.profiles, may_be_short: false };
         let mut sick = Vec::new();
         for _ in 0..STEPS * 2 {
@@ -452,8 +307,8 @@ fn an_operator_of_disks_that_fail_all_at_once() {
         let disks = Disks::failing();
         let members: Vec<String> = (0..4 + dice.below(2)).map(|_| disks.make(&real, DISK)).collect();
         let shape = dice.pick(&SHAPES);
-        create(&real, &mut dice, shape, &members.join(" "));
         let mut ledger = Ledger::new(&real, seed);
+        create(&real, ledger.way, &mut dice, shape, &members.join(" "));
         for _ in 0..STEPS / 2 {
             ledger.work();
             for _ in 0..dice.below(3) {
@@ -504,8 +359,8 @@ fn four_operators_at_once() {
     };
     for seed in seeds().into_iter().take(1) {
         let (real, disks) = (Real::start(), Disks::default());
-        pool(&real, &mut Dice(seed), &disks);
         let mut ledger = Ledger::new(&real, seed);
+        pool(&real, ledger.way, &mut Dice(seed), &disks);
         at_once(&real, &mut ledger, &disks, (seed, kinds, Rules::default()), || {});
         end(&real, &mut ledger);
     }
@@ -520,8 +375,8 @@ fn four_operators_of_disks_that_fail() {
         let (real, disks, mut dice) = (Real::start(), Disks::failing(), Dice(seed));
         let members: Vec<String> = (0..5).map(|_| disks.make(&real, DISK)).collect();
         let shape = dice.pick(SPARE_TWO.shapes);
-        let checksum = create(&real, &mut dice, shape, &members.join(" "));
         let mut ledger = Ledger::new(&real, seed);
+        let checksum = create(&real, ledger.way, &mut dice, shape, &members.join(" "));
         let rules = Rules { profiles: SPARE_TWO.profiles, may_be_short: false };
         at_once(&real, &mut ledger, &disks, (seed, &["nbd"], rules), || {
             disks.hurt(&mut dice, checksum != "none");
