@@ -83,12 +83,18 @@ const VERSION: u32 = 1;
 pub(super) struct Cache {
     folder: PathBuf,
     /// Held from reading the list until it is written again.
-    changing: Mutex<()>,
+    unwritten: Mutex<Option<Unwritten>>,
+}
+
+/// The list as it is to be, where it could not be written.
+struct Unwritten {
+    pools: Vec<Remembered>,
+    why: String,
 }
 
 impl Cache {
     pub(super) fn new(folder: &Path) -> Cache {
-        Cache { folder: folder.into(), changing: Mutex::default() }
+        Cache { folder: folder.into(), unwritten: Mutex::default() }
     }
 
     fn file(&self) -> PathBuf {
@@ -97,6 +103,23 @@ impl Cache {
 
     /// What is remembered. No file is no pools; a file that cannot be understood is an error that names it.
     pub(super) fn load(&self) -> io::Result<Vec<Remembered>> {
+        self.current(&lock(&self.unwritten))
+    }
+
+    fn current(&self, unwritten: &Option<Unwritten>) -> io::Result<Vec<Remembered>> {
+        unwritten.as_ref().map_or_else(|| self.read(), |list| Ok(list.pools.clone()))
+    }
+
+    /// Tries again to write what could not be written; why it cannot be, if so.
+    pub(super) fn retry(&self) -> Option<String> {
+        let mut unwritten = lock(&self.unwritten);
+        let pools = unwritten.as_ref()?.pools.clone();
+        // Why is kept with it.
+        let _ = self.write(&mut unwritten, pools);
+        unwritten.as_ref().map(|list| list.why.clone())
+    }
+
+    fn read(&self) -> io::Result<Vec<Remembered>> {
         let path = self.file();
         let text = match fs::read(&path) {
             Ok(text) => text,
@@ -117,11 +140,11 @@ impl Cache {
     }
 
     /// Writes the whole list: to a new file, to the disk, then over the old one.
-    fn save(&self, pools: Vec<Remembered>) -> io::Result<()> {
+    fn save(&self, pools: &[Remembered]) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
         let path = self.file();
         let fresh = path.with_extension("json.new");
-        let document = Document { version: VERSION, pools };
+        let document = Document { version: VERSION, pools: pools.to_vec() };
         let text = serde_json::to_vec_pretty(&document).map_err(io::Error::other)?;
         let mut out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
         out.write_all(&text)?;
@@ -130,7 +153,15 @@ impl Cache {
         fs::File::open(&self.folder)?.sync_all()
     }
 
-    /// Renames the list to a name that nothing has; the caller holds `changing`.
+    /// Writes the list, or keeps it until that is possible.
+    fn write(&self, unwritten: &mut Option<Unwritten>, pools: Vec<Remembered>) -> io::Result<()> {
+        let result =
+            self.save(&pools).map_err(|e| io::Error::new(e.kind(), format!("writing {}: {e}", self.file().display())));
+        *unwritten = result.as_ref().err().map(|e| Unwritten { pools, why: e.to_string() });
+        result
+    }
+
+    /// Renames the list to a name that nothing has; the caller holds `unwritten`.
     fn put_aside(&self) -> io::Result<PathBuf> {
         let name = |n: u32| if n == 0 { "pools.json.damaged".into() } else { format!("pools.json.damaged.{n}") };
         let free = (0..).map(|n| self.folder.join(name(n))).find(|p| p.symlink_metadata().is_err());
@@ -140,7 +171,7 @@ impl Cache {
         Ok(aside)
     }
 
-    /// Changes the entry of one pool; without an entry it is forgotten. A list that cannot be understood is put aside,
+    /// Changes the entry of one pool; without an entry it is forgotten. What cannot be written is kept, see [`Cache::retry`]. A list that cannot be understood is put aside,
     /// for someone to look at, and begun anew. One that cannot be read just now (EMFILE, EIO) may be as good as ever: it
     /// stays, and nothing is changed.
     pub(super) fn update(
@@ -148,8 +179,8 @@ impl Cache {
         uuid: &str,
         change: impl FnOnce(Option<Remembered>) -> Option<Remembered>,
     ) -> io::Result<()> {
-        let _changing = lock(&self.changing);
-        let mut pools = match self.load() {
+        let mut unwritten = lock(&self.unwritten);
+        let mut pools = match self.current(&unwritten) {
             Err(e) if e.kind() == io::ErrorKind::InvalidData => {
                 let aside = self.put_aside()?;
                 tracing::warn!("{e}; the list is begun anew, and the old one is {}", aside.display());
@@ -161,10 +192,10 @@ impl Cache {
         let present = pools.iter().position(|p| p.uuid == uuid).map(|at| pools.remove(at));
         pools.extend(change(present));
         pools.sort_by(|a, b| (&a.name, &a.uuid).cmp(&(&b.name, &b.uuid)));
-        if pools == before {
+        if pools == before && unwritten.is_none() {
             return Ok(());
         }
-        self.save(pools).map_err(|e| io::Error::new(e.kind(), format!("writing {}: {e}", self.file().display())))
+        self.write(&mut unwritten, pools)
     }
 }
 
@@ -232,6 +263,23 @@ mod tests {
         let old = r#"{"version":1,"pools":[{"uuid":"1","name":"tank","devices":["/dev/sdb","/srv/a b.img"]}]}"#;
         fs::write(cache.file(), old).unwrap();
         assert_eq!(cache.load().unwrap(), [pool("1", "tank")]);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_tried_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::new(dir.path());
+        // A folder in the way of the new list.
+        let in_the_way = dir.path().join("pools.json.new");
+        fs::create_dir(&in_the_way).unwrap();
+        let why = cache.update("1", |_| Some(pool("1", "tank"))).unwrap_err().to_string();
+        assert!(why.starts_with("writing ") && why.contains("pools.json"), "{why}");
+        assert_eq!(cache.retry(), Some(why));
+        cache.update("2", |_| Some(pool("2", "attic"))).unwrap_err();
+        assert_eq!(cache.load().unwrap(), [pool("2", "attic"), pool("1", "tank")]);
+        fs::remove_dir(&in_the_way).unwrap();
+        assert_eq!(cache.retry(), None);
+        assert_eq!(Cache::new(dir.path()).load().unwrap(), [pool("2", "attic"), pool("1", "tank")]);
     }
 
     #[test]

@@ -387,8 +387,10 @@ impl Service for Daemon {
     }
     fn status(&self, request: Status) -> Result<Vec<PoolStatus>, ApiError> {
         let mut all = self.view_all(request.pool.as_ref(), views::status, unopened::Entry::status)?;
+        let unwritten = self.cache.retry();
         for pool in &mut all {
             pool.problems.extend(self.shares.problems(&pool.uuid));
+            pool.problems.extend(unwritten.as_deref().map(problems::cache_failed));
         }
         Ok(all)
     }

@@ -49,6 +49,12 @@ fn suspended(report: &PoolReport) -> Option<Problem> {
     report.suspended.then(|| problem("pool.suspended", message.into(), Some(action())))
 }
 
+/// The list of pools and shares that outlives the daemon is not what it is to be.
+pub(super) fn cache_failed(why: &str) -> Problem {
+    let message = format!("{why}: after a restart pools are found by braid import only, and without their shares");
+    problem("cache.failed", message, Some("make it writable; each braid status tries again".into()))
+}
+
 /// A member that is not as it should be.
 fn state(report: &PoolReport, d: &DeviceReport, path: &str) -> Option<Problem> {
     let (id, pool) = (d.id, &report.name);

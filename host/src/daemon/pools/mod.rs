@@ -180,7 +180,9 @@ impl Daemon {
 
     fn update_cache(&self, uuid: &str, change: impl FnOnce(Option<Remembered>) -> Option<Remembered>) {
         if let Err(e) = self.cache.update(uuid, change) {
-            let message = format!("{e}; after a restart pools are found by braid import only");
+            let message = format!(
+                "{e}; after a restart pools are found by braid import only; it is tried again with each braid status"
+            );
             self.events.tell(Severity::Warning, None, "cache.failed", message);
         }
     }

@@ -87,12 +87,17 @@ impl Daemon {
             Some(pool)
         });
         self.shares.restored(pool.uuid, |s| s.same_as(&share));
+        // A pool in memory goes with the process, and so does what is shared of it.
+        if known {
+            self.shares.is_remembered(id);
+        }
         match written {
-            Ok(()) if known => self.shares.is_remembered(id),
-            // A pool in memory goes with the process, and so does what is shared of it.
             Ok(()) => {}
             Err(e) => {
-                let message = format!("{e}; {} will not be shared again by the next daemon", entry.info.uri);
+                let message = format!(
+                    "{e}; {} will not be shared again by the next daemon unless that can be written by then",
+                    entry.info.uri
+                );
                 self.events.tell(Severity::Warning, Some(&pool.name), "cache.failed", message);
                 return Err(e.to_string());
             }
