@@ -94,10 +94,7 @@ impl Daemon {
         match written {
             Ok(()) => {}
             Err(e) => {
-                let message = format!(
-                    "{e}; {} will not be shared again by the next daemon unless that can be written by then",
-                    entry.info.uri
-                );
+                let message = format!("{e}; {} will not be shared again by the next daemon", entry.info.uri);
                 self.events.tell(Severity::Warning, Some(&pool.name), "cache.failed", message);
                 return Err(e.to_string());
             }
