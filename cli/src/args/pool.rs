@@ -249,6 +249,7 @@ pub(crate) struct RemoveArgs {
 #[command(after_help = "\
 braid replace tank 3 /dev/sdf           /dev/sdf is added, what is on device 3 moves, device 3 leaves
 braid replace tank missing /dev/sdf     from the other copies, when the old one is gone
+braid replace tank 3 /dev/sdh           a spare of the pool takes the place of device 3 now
 braid replace status tank               how far it is (-w waits)
 Cancel leaves both as members.")]
 pub(crate) struct ReplaceArgs {

@@ -158,6 +158,27 @@ fn a_member_is_replaced_whether_it_is_there_or_not() {
 
 /// A spare is added, shown, taken out, added again, and takes the place of a member that does not come back.
 #[test]
+fn a_spare_is_told_to_take_the_place_of_a_member() {
+    let real = Real::start();
+    real.tank("raid1", &[128 * MIB, 128 * MIB], 64 * MIB);
+    fill(&real);
+    let third = real.disk("d2.img", 128 * MIB);
+    real.ok(&format!("add --spare tank {third}"));
+    let plan = real.ok(&format!("replace -n tank 2 {third}"));
+    assert!(
+        plan.contains("replaces device 2") && real.json("status tank")[0]["spares"][0]["state"] == "AVAIL",
+        "{plan}"
+    );
+    // A member is no spare.
+    let run = real.braid(&format!("replace tank 2 {}", real.word("d0.img")));
+    assert!(run.code == 5 && run.err.contains("is device 1 of pool tank"), "{run:?}");
+    real.ok(&format!("replace -w tank 2 {third}"));
+    assert_eq!(ids(&real), [1, 3]);
+    assert!(real.json("status tank")[0]["spares"].as_array().is_none_or(Vec::is_empty));
+    check(&real);
+}
+
+#[test]
 fn a_spare_takes_the_place_of_a_member_that_is_gone() {
     let mut real = Real::start();
     real.tank("raid1", &[128 * MIB, 128 * MIB], 64 * MIB);

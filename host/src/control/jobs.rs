@@ -36,7 +36,7 @@ pub struct RemoveDevice {
     pub dry_run: bool,
 }
 
-/// Put a device in the place of a member: it is added, then the member is emptied and leaves.
+/// Put a device in the place of a member: it is added, unless it is a spare of the pool, then the member is emptied and leaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplaceDevice {
@@ -44,7 +44,7 @@ pub struct ReplaceDevice {
     pub pool: String,
     /// The member that leaves.
     pub device: u32,
-    /// The device that comes; class and tiers are those of the member unless said.
+    /// The device that comes; class and tiers are those of the member unless said. A spare keeps its own.
     pub new: NewDevice,
     /// Only say what would be.
     #[serde(default)]

@@ -33,7 +33,7 @@
 //! | `scrub.status` | `ScrubStatus` | `[ScrubInfo]` | how far it is, what it found |
 //! | `add` | `AddDevices` | `Change` | make devices members |
 //! | `remove` | `RemoveDevice` | `Change` | empty a member and let it go |
-//! | `replace` | `ReplaceDevice` | `Change` | add a device, then empty a member and let it go |
+//! | `replace` | `ReplaceDevice` | `Change` | add a device, or take a spare, then empty a member and let it go |
 //! | `balance` | `Balance` | `Change` | write chunks anew, in other profiles perhaps |
 //! | `job` | `JobControl` | `Change` | pause, resume or cancel that |
 //! | `job.status` | `JobStatus` | `[JobInfo]` | how far it is |

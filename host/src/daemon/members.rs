@@ -1,12 +1,13 @@
 //! Devices come to an open pool and leave it.
 
-use braid_core::control::Done;
+use braid_core::control::{Command, Done};
 use braid_core::device::{Device, Role};
 use braid_core::pool::trial::Outlook;
-use braid_core::report::PoolReport;
+use braid_core::report::{DeviceReport, PoolReport};
 use braid_core::units::{DeviceId, Uuid};
 use braid_core::{ChunkType, Profile};
 
+use super::discover::Identity;
 use super::events::Severity;
 use super::pools::plan::{new_devices, set_tiers};
 use super::pools::{Claimed, devices_word};
@@ -158,6 +159,9 @@ impl Daemon {
     /// The new one first, then the old one is emptied: at no moment is there less redundancy than before.
     pub(super) fn replace_device(&self, request: &ReplaceDevice) -> Result<Change, ApiError> {
         let pool = self.pools.get(&request.pool)?;
+        if let Some(spare) = self.spare_at(&pool, &request.new.path)? {
+            return self.replace_by_spare(&pool, request, spare);
+        }
         let old = DeviceId(request.device);
         // Another disk in the same bay, or the same one whose superblocks are gone, has the name of the one that it replaces.
         let is_out_of_use = pool.report()?.devices.iter().any(|d| d.id == old && !d.state.is_used());
@@ -168,9 +172,7 @@ impl Daemon {
         let claimed = self.claim_all(std::slice::from_ref(&request.new), request.force, instead)?;
         let _change = lock(&pool.change);
         let report = pool.report()?;
-        let Some(member) = report.devices.iter().find(|d| d.id == old) else {
-            return Err(ApiError::no_device(&pool.name, request.device));
-        };
+        let member = leaving(&pool, &report, old)?;
         let mut asked = request.new.clone();
         let class = asked.class.get_or_insert_with(|| member.class.name().to_string()).clone();
         let mut notes: Vec<String> = claimed.iter().flat_map(|c| c.facts.note.clone()).collect();
@@ -180,28 +182,14 @@ impl Daemon {
         }
         set_tiers(std::slice::from_ref(&asked), &mut new)?;
         let trial = new.clone();
-        let (before, after) = pool.ask(move |pump| {
+        let outlooks = pool.ask(move |pump| {
             pump.with_engine(move |engine| {
                 let first = engine.pool().next_device_id();
                 let more = trial.iter().zip(first.0..).map(|(new, id)| Device::new(DeviceId(id), new));
                 Ok((engine.pool().outlook(), engine.may_replace(old, first, more)?))
             })?
         })?;
-        let path = request.new.path.clone();
-        let what = format!(
-            "{path} replaces device {old} ({}) of pool {}: {} of content move",
-            member.path,
-            pool.name,
-            size::long(after.moves)
-        );
-        let change = Change {
-            dry_run: request.dry_run,
-            before: Some(standing_now(&before, &report)),
-            after: Some(standing(&after)),
-            move_bytes: after.moves,
-            notes,
-            ..Change::done(what)
-        };
+        let change = replacement(&pool, &report, request, outlooks, notes)?;
         if request.dry_run {
             return Ok(change);
         }
@@ -212,4 +200,64 @@ impl Daemon {
         self.events.tell(Severity::Info, Some(&pool.name), "job.started", change.what.clone());
         Ok(change)
     }
+
+    /// The spare of a pool that is in this place.
+    fn spare_at(&self, pool: &OpenPool, place: &str) -> Result<Option<DeviceId>, ApiError> {
+        let identity = DiskSpec::parse(place).ok().and_then(|spec| Identity::of(spec.path()?));
+        let owner = identity.and_then(|identity| self.pools.owner(identity));
+        let Some((_, id)) = owner.filter(|(owner, _)| owner.uuid == pool.uuid) else { return Ok(None) };
+        let is_it = |d: &DeviceReport| d.id == id && d.role == Role::Spare && d.state.is_used();
+        Ok(pool.report()?.devices.iter().any(is_it).then_some(id))
+    }
+
+    /// A spare need not wait for a member to fail: mdadm's `--replace --with`.
+    fn replace_by_spare(&self, pool: &OpenPool, request: &ReplaceDevice, by: DeviceId) -> Result<Change, ApiError> {
+        let _change = lock(&pool.change);
+        let report = pool.report()?;
+        let device = leaving(pool, &report, DeviceId(request.device))?.id;
+        let outlooks = pool.ask(move |pump| {
+            pump.with_engine(move |engine| {
+                Ok((engine.pool().outlook(), engine.may_replace(device, by, std::iter::empty())?))
+            })?
+        })?;
+        let change = replacement(pool, &report, request, outlooks, Vec::new())?;
+        if !request.dry_run {
+            pool.ask(move |pump| pump.control(Command::ReplaceDevice { device, by }))?;
+            self.events.tell(Severity::Info, Some(&pool.name), "job.started", change.what.clone());
+        }
+        Ok(change)
+    }
+}
+
+/// The member that is to leave.
+fn leaving<'a>(pool: &OpenPool, report: &'a PoolReport, device: DeviceId) -> Result<&'a DeviceReport, ApiError> {
+    let found = report.devices.iter().find(|d| d.id == device);
+    found.ok_or_else(|| ApiError::no_device(&pool.name, device.0))
+}
+
+/// What a replacement changes, from how the pool stands now and how then.
+fn replacement(
+    pool: &OpenPool,
+    report: &PoolReport,
+    request: &ReplaceDevice,
+    (before, after): (Outlook, Outlook),
+    notes: Vec<String>,
+) -> Result<Change, ApiError> {
+    let old = leaving(pool, report, DeviceId(request.device))?;
+    let what = format!(
+        "{} replaces device {} ({}) of pool {}: {} of content move",
+        request.new.path,
+        old.id,
+        old.path,
+        pool.name,
+        size::long(after.moves)
+    );
+    Ok(Change {
+        dry_run: request.dry_run,
+        before: Some(standing_now(&before, report)),
+        after: Some(standing(&after)),
+        move_bytes: after.moves,
+        notes,
+        ..Change::done(what)
+    })
 }

@@ -114,8 +114,12 @@ fn operate(real: &Real, dice: &mut Dice, disks: &Disks, rules: Rules) {
         40..48 => drop(said(real, "scrub start tank", &[0, 1])),
         48..54 => drop(said(real, &format!("add tank {}", disks.make(real, DISK)), &[0])),
         54..57 => {
-            said(real, &format!("add --spare tank {}", disks.make(real, DISK)), &[0]);
-            said(real, "set tank spare_delay=1s", &[0]);
+            let spare = disks.make(real, DISK);
+            said(real, &format!("add --spare tank {spare}"), &[0]);
+            match dice.below(2) {
+                0 => drop(said(real, "set tank spare_delay=1s", &[0])),
+                _ => drop(said(real, &format!("replace tank {id} {spare}"), &[0, 1, 4, 5])),
+            }
         }
         57..64 => drop(said(real, &format!("remove tank {id}"), &[0, 1, 4, 5])),
         64..74 => drop(said(real, &format!("balance start tank -d {}", dice.pick(rules.profiles)), &[0, 1, 5])),
