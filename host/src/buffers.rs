@@ -390,7 +390,7 @@ impl Buffers {
     }
 
     /// Gives back all that the engine named by itself: another one names its own.
-    pub(crate) fn free_engines(&mut self) {
+    pub(crate) fn forget_engine(&mut self) {
         let scratch: Vec<u32> = self.scratch.keys().copied().collect();
         scratch.into_iter().for_each(|id| self.free(BufId(id)));
         self.pages = Default::default();

@@ -171,9 +171,9 @@ impl Cache {
         Ok(aside)
     }
 
-    /// Changes the entry of one pool; without an entry it is forgotten. What cannot be written is kept, see [`Cache::retry`]. A list that cannot be understood is put aside,
-    /// for someone to look at, and begun anew. One that cannot be read just now (EMFILE, EIO) may be as good as ever: it
-    /// stays, and nothing is changed.
+    /// Changes the entry of one pool; without an entry it is forgotten. What cannot be written is kept, see [`Cache::retry`]. A list that
+    /// cannot be understood is put aside, for someone to look at, and begun anew. One that cannot be read just now (EMFILE, EIO) may be as
+    /// good as ever: it stays, and nothing is changed.
     pub(super) fn update(
         &self,
         uuid: &str,

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant as Clock};
 
 use braid_core::Engine;
 use braid_core::control::{ControlError, ErrorKind};
+use braid_core::meta::Superblock;
 use braid_core::units::{DeviceId, Uuid};
 
 use super::open::Opening;
@@ -59,18 +60,18 @@ impl Pump {
                 format!("pool {:?} has requests in flight; try again when they are done", self.engine.pool().name);
             return Err(ControlError::new(ErrorKind::Busy, text));
         }
-        let is_anew = !how.disks.is_empty();
+        let anew: Vec<DeviceId> = how.disks.iter().map(|(id, _)| *id).collect();
         how.disks.into_iter().for_each(|(id, disk)| self.put_disk(id, Some(disk)));
         let mut opening = Opening::new(&mut self.reactor, &self.disks);
         let pool = self.engine.pool();
         let (mut found, mut unread) = (Vec::new(), Vec::new());
         for member in pool.devices() {
-            let is_its = |sb: &braid_core::meta::Superblock| (sb.pool, sb.device_uuid) == (pool.uuid, member.uuid);
+            let is_its = |sb: &Superblock| (sb.pool, sb.device_uuid) == (pool.uuid, member.uuid);
             match opening.superblock(member.id).filter(is_its) {
                 Some(mut superblock) => {
                     // As at an import, the name that the pool has here is written by the first checkpoint.
                     superblock.name.clone_from(&pool.name);
-                    if is_anew {
+                    if !anew.is_empty() {
                         superblock.boot = Uuid::default();
                     }
                     found.push(superblock);
@@ -90,13 +91,17 @@ impl Pump {
             unread.iter().for_each(|&id| self.close_member(id));
             return Ok(Resumed::Unread(unread));
         };
-        let opened = opened.map_err(|why| ControlError::new(ErrorKind::Io, why))?;
-        let is_loss = is_anew || self.engine.is_log_in_doubt() || self.engine.is_loss_unsaid();
+        let opened = opened.map_err(|why| {
+            // The next try is to know that they are others, too.
+            anew.iter().for_each(|&id| self.close_member(id));
+            ControlError::new(ErrorKind::Io, why)
+        })?;
+        let is_loss = !anew.is_empty() || self.engine.is_log_in_doubt() || self.engine.is_loss_unsaid();
         let resumed = Resumed::Open { missing: opened.missing.clone(), forgotten: opened.forgotten, is_loss };
         let opening = Uuid(uuid::Uuid::new_v4().into_bytes());
         let engine = Engine::new(*opened, self.now(), self.boot, opening);
         self.engine.replace(if is_loss { engine.after_loss() } else { engine });
-        self.buffers.free_engines();
+        self.buffers.forget_engine();
         // At rest nothing is left of these but who waited for something that never came.
         self.commands.clear();
         self.joining.clear();

@@ -127,7 +127,7 @@ impl Daemon {
             self.events.tell(Severity::Warning, Some(name), "device.missing", message);
         }
         if forgotten > 0 {
-            let message = format!("a power cut took back {} changes that nobody had asked to flush", forgotten);
+            let message = format!("a power cut took back {forgotten} changes that nobody had asked to flush");
             self.events.tell(Severity::Warning, Some(name), "pool.forgotten", message);
         }
     }
