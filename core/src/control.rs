@@ -73,7 +73,8 @@ pub enum Command {
         value: String,
     },
     /// A member that was not there is there again, and open: it is caught up. Of one that was given up everything is.
-    /// Of one that is an older copy as well, where others have it.
+    /// Of one that is an older copy as well, where others have it. One in use that was found anew lost what it got since its last flush;
+    /// without that, what failed on it is tried again.
     OnlineDevice {
         /// Which.
         device: DeviceId,

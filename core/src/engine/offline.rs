@@ -18,15 +18,20 @@ use crate::volume::Entry;
 
 impl Engine {
     /// The host has the member open again. What it missed is noted and is caught up; of one that was given up nothing was
-    /// noted, so it is behind in everything.
+    /// noted, so it is behind in everything. One in use has something to say only where the host found it anew.
     pub(super) fn online_device(&mut self, id: DeviceId, generation: Option<u64>) -> Outcome {
         let state = self.member(id)?;
         if state.is_used() {
-            let done = if self.try_again(id) { Done::Changed } else { Done::Unchanged };
+            let is_anew = generation.is_some();
+            if is_anew {
+                self.connected_anew(id);
+            }
+            let done = if self.try_again(id) || is_anew { Done::Changed } else { Done::Unchanged };
             return Ok((done, Due::Now));
         }
         if self.commit.is_dead() {
-            let text = format!("pool {:?} cannot write its records; export and import it", self.pool.name);
+            let text =
+                format!("pool {:?} cannot write its records; see to its devices, then: braid clear", self.pool.name);
             return Err(ControlError::new(ErrorKind::Io, text));
         }
         let went_with = self.pool.device(id).map_or(0, |d| d.generation);

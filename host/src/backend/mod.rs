@@ -318,6 +318,16 @@ impl Disk {
         self.size
     }
 
+    /// The file that is open, once more, to look at; none of a disk in memory.
+    pub fn twin(&self) -> Option<Disk> {
+        let medium = match &self.medium {
+            Medium::Block(fd) => Medium::Block(fd.try_clone().ok()?),
+            Medium::File(fd) => Medium::File(fd.try_clone().ok()?),
+            Medium::Ram(_) | Medium::Null => return None,
+        };
+        Some(Self::new(medium, self.size))
+    }
+
     /// A handle to break it with.
     pub fn fault_handle(&self) -> FaultHandle {
         self.fault.clone()

@@ -87,10 +87,15 @@ impl PumpHandle {
         self.ask(|tell| Message::Add(Box::new((disk, new, joins)), tell))?
     }
 
-    /// A member that is not in use is there again, on this disk, with a superblock of this generation: it is caught up.
+    /// A member is there again, on this disk, with a superblock of this generation: it is caught up. One in use had a dead disk.
     pub fn online(&self, device: DeviceId, disk: Disk, generation: u64) -> Result<Done, ControlError> {
         let command = Some(Command::OnlineDevice { device, generation: Some(generation) });
         self.ask(|tell| Message::Member(device, Some(Box::new(disk)), command, tell))?
+    }
+
+    /// The file of a member that is open, to look at; none of a disk in memory.
+    pub fn twin(&self, device: DeviceId) -> Result<Option<Disk>, ControlError> {
+        self.ask(|tell| Message::Twin(device, tell))
     }
 
     /// Closes the disk of a member that is not in use, so that it can be opened anew.

@@ -50,7 +50,7 @@ impl Pump {
     }
 
     /// Puts a member's disk in place of the one that was there, then the command. The engine sends nothing to a member that it
-    /// does not use, so its disk can be another one.
+    /// does not use, so that can lose its disk; one in use gets another where its own is dead, and commands under way fail.
     pub(super) fn change_member(
         &mut self,
         id: DeviceId,
@@ -59,13 +59,17 @@ impl Pump {
         tell: Tell,
     ) {
         let is_used = self.engine.pool().device(id).is_some_and(|device| device.state.is_used());
-        if !is_used {
+        if !is_used || disk.is_some() {
             self.put_disk(id, disk.map(|disk| *disk));
         }
         match command {
             Some(command) => drop(self.command(command, tell)),
             None => drop(tell.send(Ok(Done::Unchanged))),
         }
+    }
+
+    pub(super) fn twin(&self, id: DeviceId) -> Option<Disk> {
+        self.reactor.twin(self.disks.get(id.index()).copied().flatten()?)
     }
 
     /// The disk of this id from now on; the one before is closed.

@@ -317,6 +317,11 @@ impl Reactor {
         DiskId(index as u32)
     }
 
+    /// The file of a disk, once more, for somebody else to look at.
+    pub fn twin(&self, id: DiskId) -> Option<Disk> {
+        self.disks.get(id.0 as usize)?.as_ref()?.disk.twin()
+    }
+
     /// Closes a disk as soon as its last command was answered. Nothing may be submitted to it any more.
     pub fn remove_disk(&mut self, id: DiskId) {
         if let Some(Some(member)) = self.disks.get_mut(id.0 as usize) {

@@ -237,12 +237,17 @@ impl<'a> Player<'a> {
         let is_filled = matches!(step, Step::Create { slot, .. } if self.slots.contains_key(slot));
         let slots = &self.slots;
         let command = step.command(|slot| slots.get(&slot).copied());
-        let Some(command) = command.filter(|_| !is_filled) else { return Ok(()) };
-        match command {
+        let Some(mut command) = command.filter(|_| !is_filled) else { return Ok(()) };
+        match &mut command {
             Command::OfflineDevice { device } => {
                 self.victims.insert(device.0);
             }
-            Command::OnlineDevice { device, generation: None } if !self.world.comes_back(device) => return Ok(()),
+            Command::OnlineDevice { device, generation } => {
+                *generation = generation.or_else(|| self.world.reopens(*device));
+                if generation.is_none() && !self.world.comes_back(*device) {
+                    return Ok(());
+                }
+            }
             _ => {}
         }
         if self.talk {

@@ -181,6 +181,23 @@ impl World {
         is_missed && !self.faults.is_absent(device.0, self.now)
     }
 
+    /// Whether the host finds a member anew that the pool uses and that was pulled under it; then it has it open, and this is the
+    /// generation of its superblock.
+    pub fn reopens(&mut self, device: DeviceId) -> Option<u64> {
+        let is_used = self.engine().pool().device(device).is_some_and(|d| d.state.is_used());
+        let is_dead = self.faults.is_absent(device.0, self.now);
+        if !is_used || !is_dead || !self.faults.is_found(device.0, self.now) {
+            return None;
+        }
+        self.welcome_back(|found| found == device.0);
+        self.cache_lost.insert(device.0, self.now);
+        if self.may_lose_caches {
+            self.oracle.cache_lost();
+        }
+        let member = self.engine().pool().device(device).map(|d| d.uuid);
+        self.superblocks().iter().find(|sb| Some(sb.device_uuid) == member).map(|sb| sb.generation)
+    }
+
     /// A member was pulled, and no command went there since: nobody knows that it comes back without its write cache.
     fn is_pull_unnoticed(&self) -> bool {
         self.any_pulled_is(DeviceState::is_used)

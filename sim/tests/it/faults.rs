@@ -5,7 +5,7 @@ use braid_core::control::{Command, VolumeClass};
 use braid_core::profile::column_of;
 use braid_core::request::{Content, DeviceOp, Event, Op, RequestError};
 use braid_core::scrub::State;
-use braid_core::units::{BLOCK, MIB, STRIP, VolumeId};
+use braid_core::units::{BLOCK, DeviceId, MIB, STRIP, VolumeId};
 use braid_core::{ChunkType, DeviceState};
 use braid_sim::device::Model;
 use braid_sim::oracle::Loses;
@@ -99,6 +99,29 @@ fn a_flush_after_disks_came_back_without_their_caches_fails_once() {
     world.run(v, WRITE, 0, 64 * 1024).unwrap();
     world.verify();
     assert!(world.wrong.is_empty(), "{:?}", world.wrong);
+}
+
+/// A member in use that was pulled and is found anew, before any command went there: the host knows by its dead file.
+#[test]
+fn a_member_in_use_that_was_connected_anew_lost_what_it_got_since_the_last_flush() {
+    for (profile, members) in [(Profile::Raid0, 2), (Profile::Raid1, 2)] {
+        let (mut world, v) = pool(profile, members);
+        world.may_lose_caches = profile == Profile::Raid0;
+        world.run(v, WRITE, 0, MIB).unwrap();
+        world.run(v, Op::Flush, 0, 0).unwrap();
+        world.run(v, WRITE, 0, MIB).unwrap();
+        world.faults.0.push(Fault { device: 1, trouble: Trouble::Pulled { since: 0, until: 0 }.later(world.now()) });
+        let generation = world.reopens(DeviceId(1));
+        assert!(generation.is_some());
+        world.control(Command::OnlineDevice { device: DeviceId(1), generation }).unwrap();
+        let is_loss = profile == Profile::Raid0;
+        assert_eq!(world.run(v, Op::Flush, 0, 0).is_err(), is_loss, "{profile:?}");
+        assert_eq!(world.run(v, Op::Flush, 0, 0), Ok(()));
+        world.run_until_quiet();
+        world.verify();
+        assert!(world.wrong.is_empty(), "{profile:?}: {:?}", world.wrong);
+        assert_eq!(device_state(&world, 1), DeviceState::Online);
+    }
 }
 
 #[test]

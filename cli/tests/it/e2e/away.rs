@@ -369,6 +369,44 @@ fn a_pool_whose_disks_were_all_pulled_goes_on_when_they_are_back() {
     assert!(real.ok("status tank").contains("state: ONLINE"));
 }
 
+/// A disk that is pulled and comes back answers EIO for ever where it was open; what only it has needs it anew.
+#[test]
+fn a_member_that_the_pool_cannot_do_without_comes_back_in_place() {
+    if !have("a_member_that_the_pool_cannot_do_without_comes_back_in_place", &FUSE) {
+        return;
+    }
+    let (real, disks) = (Real::start(), Disks::failing());
+    let members: Vec<String> = (0..3).map(|_| disks.make(&real, 256 * MIB)).collect();
+    real.ok(&format!("create tank -d raid0 -m raid1 {}", members.join(" ")));
+    real.ok("volume create tank/v 64M");
+    let path = real.ok("share tank/v fuse");
+    let file = File::options().read(true).write(true).open(path.lines().next().expect("a path")).expect("the share");
+    let mut data = vec![0; 32 * MIB as usize];
+    stamp(&mut data, 0, 1);
+    file.write_all_at(&data, 0).expect("write");
+    file.sync_all().expect("flush");
+    let mut found = vec![0; data.len()];
+    for device in 1..4 {
+        stamp(&mut data[..MIB as usize], 0, device + 1);
+        file.write_all_at(&data[..MIB as usize], 0).expect("write");
+        disks.pull(usize::from(device) - 1);
+        file.read_exact_at(&mut found, 0).expect_err("a third is not there");
+        let run = real.braid(&format!("online tank {device}"));
+        assert!(run.code == 1 && run.err.contains("was not found"), "{run:?}");
+        disks.plug_in(usize::from(device) - 1);
+        assert!(real.ok(&format!("online tank {device}")).contains("what it missed is caught up"));
+        real.ok("clear tank");
+        becomes_online(&real, device.into());
+        // A part of what nobody had flushed may be gone with its cache.
+        assert_eq!(file.sync_all().expect_err("a flush").raw_os_error(), Some(libc::EIO));
+        file.sync_all().expect("another flush");
+        file.read_exact_at(&mut found, 0).expect("all of it is there");
+        assert_eq!(found, data);
+    }
+    let run = real.braid("scrub -w tank");
+    assert!(run.code == 0, "{run:?}");
+}
+
 /// Numbers of attachments are the kernel's; loop devices have them as USB disks do.
 #[test]
 fn a_disk_that_was_connected_anew_counts_as_after_a_power_cut() {

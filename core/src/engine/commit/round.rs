@@ -198,18 +198,7 @@ impl Engine {
             (None, _) => {}
             (Some(device), Ok(())) => device.flushed = device.flushed.max(covered),
             // It may have lost anything since the last flush: what others hold as well is caught up.
-            (_, Err(error)) if error != IoError::Gone => {
-                let (has_copy, will_have) = (self.has_records_besides(io.device), self.spares_system(io.device));
-                lost = !self.lose_unflushed(io.device, error);
-                match (has_copy, will_have) {
-                    (true, _) => self.copy_of_records_lost(io.device, !lost),
-                    (false, true) => {
-                        self.doubt_log();
-                        self.copy_of_records_lost(io.device, !lost);
-                    }
-                    (false, false) => self.doubt_records(),
-                }
-            }
+            (_, Err(error)) if error != IoError::Gone => lost = self.cache_lost(io.device, error),
             // It went, and what it had is noted, unless something is nowhere else.
             (_, Err(_)) => lost = self.pool.device(io.device).is_some_and(Device::is_dirty) && !self.spares(io.device),
         }
@@ -223,13 +212,40 @@ impl Engine {
         } else if let Some(checkpoint) = &mut self.commit.checkpoint {
             checkpoint.failed |= lost && result == Err(IoError::Gone);
             checkpoint.copies.pending -= 1;
-            // What is being flushed for others may have gone with it.
-            self.commit.round_failed |= lost && matches!(self.commit.round, Round::Devices(_, 1..));
-            // First writes among it would be there after a power cut by the map, and by the disk what stood in their places before.
             if lost {
-                self.write_again();
+                self.covered_lost();
             }
         }
+    }
+
+    /// A member in use was connected anew, by its own medium: as after a flush of it that failed.
+    pub(in crate::engine) fn connected_anew(&mut self, device: DeviceId) {
+        if self.cache_lost(device, IoError::Gone) {
+            self.covered_lost();
+        }
+    }
+
+    /// What a member got since the last flush may be gone; whether some of it is nowhere else.
+    fn cache_lost(&mut self, device: DeviceId, error: IoError) -> bool {
+        let (has_copy, will_have) = (self.has_records_besides(device), self.spares_system(device));
+        let lost = !self.lose_unflushed(device, error);
+        match (has_copy, will_have) {
+            (true, _) => self.copy_of_records_lost(device, !lost),
+            (false, true) => {
+                self.doubt_log();
+                self.copy_of_records_lost(device, !lost);
+            }
+            (false, false) => self.doubt_records(),
+        }
+        lost
+    }
+
+    /// Something is gone that is nowhere else, and that was no flush of the log.
+    fn covered_lost(&mut self) {
+        // What is being flushed for others may have gone with it.
+        self.commit.round_failed |= matches!(self.commit.round, Round::Devices(_, 1..));
+        // First writes among it would be there after a power cut by the map, and by the disk what stood in their places before.
+        self.write_again();
     }
 
     /// A member lost what it got of the pool's own records, and others have it: it gets all of them again, at once where it lost

@@ -32,15 +32,15 @@ impl Daemon {
         let pool = self.pools.get(&request.pool)?;
         let _change = lock(&pool.change);
         let device = member(&pool, &request.device)?;
-        if device.state.is_used() {
-            let done = pool.ask(|pump| pump.control(Command::OnlineDevice { device: device.id, generation: None }))?;
-            let what = format!("device {} of pool {}", device.id, pool.name);
+        let id = device.id;
+        let what = format!("device {id} of pool {}", pool.name);
+        if device.state.is_used() && !self.is_dead(&pool, &device)? {
+            let done = pool.ask(|pump| pump.control(Command::OnlineDevice { device: id, generation: None }))?;
             return Ok(match done {
                 Done::Unchanged => Change::unchanged(format!("{what} is {}", device.state.name())),
                 _ => Change { changed: true, what: format!("{what}: what failed is tried again"), ..Change::default() },
             });
         }
-        let id = device.id;
         // The kernel may still hold the file of a disk that went, and our own lock with it.
         pool.ask(|pump| pump.let_go(id))?;
         let (Claimed { path, identity, disk, facts, .. }, generation) =
@@ -50,9 +50,17 @@ impl Daemon {
         let done = pool.ask(|pump| pump.online(id, disk, generation))?;
         pool.found(id, path.clone(), identity, fault, facts);
         self.remember(&pool);
-        let what = format!("device {id} of pool {}, at {path}: what it missed is caught up", pool.name);
+        let what = format!("{what}, at {path}: what it missed is caught up");
         self.events.tell(Severity::Info, Some(&pool.name), "device.online", what.clone());
         Ok(Change { changed: done != Done::Unchanged, what, ..Change::default() })
+    }
+
+    /// The file of a member in use says nothing of it any more: its disk was pulled, and may be there again as another one.
+    fn is_dead(&self, pool: &OpenPool, device: &DeviceReport) -> Result<bool, ApiError> {
+        let id = device.id;
+        let Some(disk) = pool.ask(move |pump| pump.twin(id))? else { return Ok(false) };
+        let is_it = |found: Look| matches!(found, Look::Member(found, _) if found.device_uuid == device.uuid);
+        Ok(!is_it(discover::look(&disk, &device.path)))
     }
 
     /// Takes a member out of use, and closes it.
