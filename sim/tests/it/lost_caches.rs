@@ -2,8 +2,8 @@
 //! pool's own records, and beside reads that are under way.
 
 use braid_core::control::{Command, VolumeClass};
-use braid_core::request::Op;
-use braid_core::units::{KIB, MIB, UNIT, VolumeId};
+use braid_core::request::{Content, Op};
+use braid_core::units::{DeviceId, KIB, MIB, UNIT, VolumeId};
 use braid_core::{DeviceState, Profile, Slip};
 use braid_sim::fault::{Fault, Trouble};
 use braid_sim::{Crash, World};
@@ -333,5 +333,57 @@ fn sums_that_are_lost_with_a_cache_when_they_left_memory_are_made_again() {
     for seed in 1..=2 {
         sums_lost_that_left_memory(seed, true);
         sums_lost_that_left_memory(seed, false);
+    }
+}
+
+/// A member in use is pulled and found anew at any moment of writes and a flush: the host has seen that its file is dead, and nothing else
+/// has told the engine. Those who can be told of a loss are, and nobody else is.
+#[test]
+fn members_in_use_are_connected_anew_at_any_step() {
+    let shapes = [
+        (Profile::Single, Profile::Single, 1),
+        (Profile::Single, Profile::Raid1, 2),
+        (Profile::Raid0, Profile::Raid1, 3),
+        (Profile::Raid1, Profile::Raid1, 2),
+        (Profile::Raid5, Profile::Raid1, 3),
+    ];
+    for (profile, metadata, devices) in shapes {
+        let mut anew = 0;
+        for steps in 0..90 {
+            let what = format!("{profile:?}, {steps} steps");
+            let (mut world, v) = pool_of(steps, profile, metadata, devices, None);
+            world.may_lose_caches = profile.facts().tolerated_failures == 0;
+            world.run(v, WRITE, 0, 4 * MIB).unwrap();
+            world.run(v, Op::Flush, 0, 0).unwrap();
+            for at in [0, 3 * MIB, 6 * MIB, 9 * MIB] {
+                world.submit(0, v, WRITE, at, MIB, Content::Unsaid);
+            }
+            (0..steps / 3).take_while(|_| world.step()).count();
+            world.submit(0, v, Op::Flush, 0, 0, Content::Unsaid);
+            (0..steps).take_while(|_| world.step()).count();
+            let device = DeviceId(1 + (steps % devices as u64) as u32);
+            let trouble = Trouble::Pulled { since: 0, until: 0 }.later(world.now());
+            world.faults.0.push(Fault { device: device.0, trouble });
+            let Some(generation) = world.reopens(device) else { continue };
+            anew += 1;
+            let online = Command::OnlineDevice { device, generation: Some(generation) };
+            // Something was on its way there that is nowhere else, so that the engine has missed it: the pool is opened again.
+            if world.control(online).is_err() {
+                assert!(world.engine().is_suspended() && profile.facts().tolerated_failures == 0, "{what}");
+                world.resume().unwrap();
+            }
+            world.run_until_quiet();
+            let failed = (0..4).take_while(|_| world.run(v, Op::Flush, 0, 0).is_err()).count();
+            assert!(failed < 3, "{what}: flushes fail and fail");
+            world.may_lose_caches = false;
+            world.run(v, WRITE, 16 * MIB, MIB).unwrap_or_else(|e| panic!("{what}: {e:?}"));
+            assert_eq!(world.run(v, Op::Flush, 0, 0), Ok(()), "{what}");
+            world.run_until_quiet();
+            assert_eq!(device_state(&world, device.0), DeviceState::Online, "{what}");
+            world.crash(Crash::Power);
+            world.open().unwrap();
+            all_is_well(&mut world);
+        }
+        assert!(anew > 60, "{profile:?}: {anew}");
     }
 }
