@@ -96,7 +96,7 @@ impl Pump {
             anew.iter().for_each(|&id| self.close_member(id));
             ControlError::new(ErrorKind::Io, why)
         })?;
-        let is_loss = !anew.is_empty() || self.engine.is_log_in_doubt() || self.engine.is_loss_unsaid();
+        let is_loss = !anew.is_empty() || self.engine.owes_a_loss();
         let resumed = Resumed::Open { missing: opened.missing.clone(), forgotten: opened.forgotten, is_loss };
         let opening = Uuid(uuid::Uuid::new_v4().into_bytes());
         let engine = Engine::new(*opened, self.now(), self.boot, opening);

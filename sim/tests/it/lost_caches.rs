@@ -336,6 +336,24 @@ fn sums_that_are_lost_with_a_cache_when_they_left_memory_are_made_again() {
     }
 }
 
+/// A pool that is opened again for the clients that it has goes by this.
+#[test]
+fn a_loss_is_owed_until_a_flush_has_told_of_it() {
+    let (mut world, v) = pool(Profile::Single, Profile::Raid1, 2, None);
+    world.may_lose_caches = true;
+    world.run(v, WRITE, 0, 8 * MIB).unwrap();
+    assert!(!world.engine().owes_a_loss());
+    (1..=2).for_each(|device| lose_caches(&mut world, device, 1));
+    // Nobody waits for this flush.
+    let _ = world.control(Command::Checkpoint);
+    world.run_until_quiet();
+    assert!(world.engine().owes_a_loss());
+    assert!(world.run(v, Op::Flush, 0, 0).is_err());
+    world.run_until_quiet();
+    assert!(!world.engine().owes_a_loss());
+    assert_eq!(world.run(v, Op::Flush, 0, 0), Ok(()));
+}
+
 /// A member in use is pulled and found anew at any moment of writes and a flush: the host has seen that its file is dead, and nothing else
 /// has told the engine. Those who can be told of a loss are, and nobody else is.
 #[test]

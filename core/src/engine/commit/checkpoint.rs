@@ -116,6 +116,11 @@ impl Engine {
         self.commit.loss_lsn > self.journal.written()
     }
 
+    /// Something may be gone that clients were answered, and no flush has told them: where another engine goes on for them, it has to.
+    pub fn owes_a_loss(&self) -> bool {
+        self.is_log_in_doubt() || self.is_loss_unsaid() || !self.commit.owed.is_empty()
+    }
+
     pub(super) fn drive_checkpoint(&mut self) {
         let Some(checkpoint) = &self.commit.checkpoint else {
             if self.commit.dead || self.is_replaying() {
