@@ -319,7 +319,7 @@ impl Disk {
     }
 
     /// The file that is open, once more, to look at; none of a disk in memory.
-    pub fn twin(&self) -> Option<Disk> {
+    pub fn try_clone(&self) -> Option<Disk> {
         let medium = match &self.medium {
             Medium::Block(fd) => Medium::Block(fd.try_clone().ok()?),
             Medium::File(fd) => Medium::File(fd.try_clone().ok()?),

@@ -94,8 +94,8 @@ impl PumpHandle {
     }
 
     /// The file of a member that is open, to look at; none of a disk in memory.
-    pub fn twin(&self, device: DeviceId) -> Result<Option<Disk>, ControlError> {
-        self.ask(|tell| Message::Twin(device, tell))
+    pub fn clone_disk(&self, device: DeviceId) -> Result<Option<Disk>, ControlError> {
+        self.ask(|tell| Message::CloneDisk(device, tell))
     }
 
     /// Closes the disk of a member that is not in use, so that it can be opened anew.

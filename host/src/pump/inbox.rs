@@ -53,7 +53,7 @@ pub(super) enum Message {
     /// A member's disk, where there is one now, in place of the one that was there; then the command.
     Member(DeviceId, Option<Box<Disk>>, Option<Command>, Tell),
     /// The file of a member that is open, for who wants to look at it.
-    Twin(DeviceId, Sender<Option<Disk>>),
+    CloneDisk(DeviceId, Sender<Option<Disk>>),
     Adopt(Box<Handover>),
     HangUp(u32),
     Clients(u32, Sender<usize>),
@@ -79,7 +79,7 @@ impl Pump {
                 Message::Add(member, tell) => self.add_member(*member, tell),
                 Message::Member(id, disk, command, tell) => self.change_member(id, disk, command, tell),
                 Message::Look(look) => look(&self.engine),
-                Message::Twin(id, tell) => drop(tell.send(self.twin(id))),
+                Message::CloneDisk(id, tell) => drop(tell.send(self.clone_disk(id))),
                 Message::Adopt(handover) => self.adopt(*handover),
                 Message::HangUp(share) => self.hang_up(|of| of == share),
                 Message::Clients(share, tell) => drop(tell.send(self.clients_of(share))),

@@ -68,8 +68,8 @@ impl Pump {
         }
     }
 
-    pub(super) fn twin(&self, id: DeviceId) -> Option<Disk> {
-        self.reactor.twin(self.disks.get(id.index()).copied().flatten()?)
+    pub(super) fn clone_disk(&self, id: DeviceId) -> Option<Disk> {
+        self.reactor.clone_disk(self.disks.get(id.index()).copied().flatten()?)
     }
 
     /// The disk of this id from now on; the one before is closed.

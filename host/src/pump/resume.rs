@@ -9,7 +9,7 @@
 //! Nothing that was answered is lost, as after the end of the process alone. Only where a disk was connected anew, or lost its cache
 //! before, may something be gone that nobody had flushed: then the next flush of each volume fails.
 
-use std::time::{Duration, Instant as Clock};
+use std::time::Instant as Clock;
 
 use braid_core::Engine;
 use braid_core::control::{ControlError, ErrorKind};
@@ -17,13 +17,9 @@ use braid_core::meta::Superblock;
 use braid_core::units::{DeviceId, Uuid};
 
 use super::open::Opening;
+use super::stop::PATIENCE;
 use super::{Pump, Without};
 use crate::backend::Disk;
-
-/// How long requests in flight are waited for: as a device in its own error recovery takes.
-const REST_PATIENCE: Duration = Duration::from_secs(30);
-/// How long one look for it may take.
-const REST_TURN: Duration = Duration::from_millis(50);
 
 /// How to open it again.
 #[derive(Default)]
@@ -55,7 +51,7 @@ impl Pump {
         if !self.engine.is_suspended() {
             return Ok(Resumed::Open { missing: Vec::new(), forgotten: 0, is_loss: false });
         }
-        if self.stopping.is_some() || self.loads.is_some() || !self.comes_to_rest() {
+        if self.stopping.is_some() || self.loads.is_some() || !self.comes_to_rest(Clock::now() + PATIENCE) {
             let text =
                 format!("pool {:?} has requests in flight; try again when they are done", self.engine.pool().name);
             return Err(ControlError::new(ErrorKind::Busy, text));
@@ -107,18 +103,5 @@ impl Pump {
         self.joining.clear();
         self.tell_time(self.now());
         Ok(resumed)
-    }
-
-    /// Lets everything in flight end; clients are not heard meanwhile.
-    fn comes_to_rest(&mut self) -> bool {
-        let since = Clock::now();
-        let mut events = Vec::new();
-        self.drain();
-        while !self.engine.is_quiet() && since.elapsed() < REST_PATIENCE {
-            self.reactor.wait(&mut events, Some(REST_TURN));
-            events.drain(..).for_each(|event| self.event(event));
-            self.drain();
-        }
-        self.engine.is_quiet()
     }
 }

@@ -318,8 +318,8 @@ impl Reactor {
     }
 
     /// The file of a disk, once more, for somebody else to look at.
-    pub fn twin(&self, id: DiskId) -> Option<Disk> {
-        self.disks.get(id.0 as usize)?.as_ref()?.disk.twin()
+    pub fn clone_disk(&self, id: DiskId) -> Option<Disk> {
+        self.disks.get(id.0 as usize)?.as_ref()?.disk.try_clone()
     }
 
     /// Closes a disk as soon as its last command was answered. Nothing may be submitted to it any more.

@@ -58,7 +58,7 @@ impl Daemon {
     /// The file of a member in use says nothing of it any more: its disk was pulled, and may be there again as another one.
     fn is_dead(&self, pool: &OpenPool, device: &DeviceReport) -> Result<bool, ApiError> {
         let id = device.id;
-        let Some(disk) = pool.ask(move |pump| pump.twin(id))? else { return Ok(false) };
+        let Some(disk) = pool.ask(move |pump| pump.clone_disk(id))? else { return Ok(false) };
         let is_it = |found: Look| matches!(found, Look::Member(found, _) if found.device_uuid == device.uuid);
         Ok(!is_it(discover::look(&disk, &device.path)))
     }
