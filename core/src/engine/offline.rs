@@ -110,11 +110,18 @@ impl Engine {
         self.renew_roster(device);
         self.outputs.push_back(Output::Event(event));
         self.post_views();
-        match (self.lose_unflushed(device, error), self.pool.device_mut(device)) {
-            // All of that is elsewhere: there is nothing left to flush.
-            (true, Some(member)) => member.flushed = member.written,
-            // It may be back in a moment, and without that: no later flush would know.
-            _ => self.commit.kill(),
+        let is_spared = self.lose_unflushed(device, error);
+        if !self.spares_system(device) {
+            // Nor is there a log to note that in: no later flush would know.
+            return self.commit.kill();
+        }
+        // What others have as well is noted. Of the rest the next flush tells whoever it belongs to, as after a flush that failed; for
+        // this member there is nothing left to flush.
+        if let Some(member) = self.pool.device_mut(device) {
+            member.flushed = member.written;
+        }
+        if !is_spared {
+            self.covered_lost();
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use braid_core::control::Done;
-use braid_core::request::{Copy, Expected, Input, NO_BUF, Output, PageWork, RequestError};
+use braid_core::request::{Copy, Event, Expected, Input, IoError, NO_BUF, Output, PageWork, RequestError};
 use braid_core::units::{BufRange, DeviceId, Instant, IoId};
 
 use super::client::Answer;
@@ -123,6 +123,10 @@ impl World {
                 Output::Event(event) => {
                     mix(&mut self.hash, 5);
                     self.check_difference(&event);
+                    // Pulled: it comes back without its cache.
+                    if self.may_lose_caches && matches!(event, Event::DeviceFailed { error: IoError::Gone, .. }) {
+                        self.oracle.cache_lost();
+                    }
                     self.events.push(event);
                 }
                 Output::Idle { until } => {

@@ -405,3 +405,42 @@ fn members_in_use_are_connected_anew_at_any_step() {
         assert!(anew > 60, "{profile:?}: {anew}");
     }
 }
+
+/// Pulled with something that nobody had flushed and no other member has: what others have goes on, and the next flush tells of it, once.
+#[test]
+fn a_pulled_member_that_is_needed_is_not_the_end_of_its_pool() {
+    for seed in 0..24 {
+        let (mut world, v) = pool_of(seed, Profile::Raid0, Profile::Raid1c3, 3, None);
+        world.may_lose_caches = true;
+        world.run(v, WRITE, 0, 4 * MIB).unwrap();
+        world.run(v, Op::Flush, 0, 0).unwrap();
+        world.run(v, WRITE, 0, MIB).unwrap();
+        let device = DeviceId(1 + (seed % 3) as u32);
+        let trouble = Trouble::Pulled { since: 0, until: 0 }.later(world.now());
+        world.faults.0.push(Fault { device: device.0, trouble });
+        for op in [Op::Read, WRITE] {
+            let fine = (0..64).filter(|i| world.run(v, op, i * UNIT, UNIT).is_ok()).count();
+            assert!((42..=43).contains(&fine), "seed {seed}: {fine} of 64 with two of three members");
+        }
+        assert!(!world.engine().is_suspended());
+        assert_eq!(device_state(&world, device.0), DeviceState::Missing, "seed {seed}");
+        let flushes = |world: &mut World| (0..3).map(|_| world.run(v, Op::Flush, 0, 0).is_ok()).collect::<Vec<_>>();
+        let told = [false, true, true];
+        if seed % 2 == 0 {
+            assert_eq!(flushes(&mut world), told, "seed {seed}: something may go with its cache");
+        }
+        world.oracle.cache_lost();
+        assert!(world.comes_back(device));
+        world.control(Command::OnlineDevice { device, generation: None }).unwrap();
+        world.run_until_quiet();
+        if seed % 2 == 1 {
+            assert_eq!(flushes(&mut world), told, "seed {seed}: it may have gone");
+        }
+        world.may_lose_caches = false;
+        assert_eq!(world.run(v, Op::Read, 0, 4 * MIB), Ok(()), "seed {seed}");
+        assert_eq!(device_state(&world, device.0), DeviceState::Online, "seed {seed}");
+        world.crash(Crash::Power);
+        world.open().unwrap();
+        all_is_well(&mut world);
+    }
+}

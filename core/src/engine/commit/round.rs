@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::ChunkType;
 use crate::chunk::{Chunk, Column};
-use crate::device::{Device, DeviceState};
+use crate::device::Device;
 use crate::engine::{Active, Engine, Slip, Waiter};
 use crate::meta::journal::Lsn;
 use crate::queue::{Io, Owner};
@@ -158,22 +158,11 @@ impl Engine {
 
     /// Asks every device with unflushed writes to flush; how many that are.
     pub(super) fn flush_devices(&mut self, owner: Owner) -> u32 {
-        // A member that went away with unflushed writes may come back without them.
+        // Whoever went away has nothing to flush: what may have gone with its cache is noted, or told.
         let Engine { pool, commit, .. } = self;
-        commit.dirty.retain(|&id| pool.device(id).is_some_and(Device::is_dirty));
-        let dirty: Vec<&Device> = commit.dirty.iter().filter_map(|&id| pool.device(id)).collect();
-        let gone: Vec<DeviceId> = dirty.iter().filter(|d| d.state == DeviceState::Missing).map(|d| d.id).collect();
+        commit.dirty.retain(|&id| pool.device(id).is_some_and(|d| d.is_dirty() && d.state.is_used()));
         let dirty: Vec<(DeviceId, u64)> =
-            dirty.iter().filter(|d| d.state.is_used()).map(|d| (d.id, d.written)).collect();
-        let mut all = true;
-        for device in gone {
-            match self.spares(device) {
-                true => self.fail_device(device, IoError::Gone),
-                false => all = false,
-            }
-        }
-        // There is no way back for it in this run, and one log speaks for all members.
-        self.commit.dead |= !all;
+            commit.dirty.iter().filter_map(|&id| pool.device(id)).map(|d| (d.id, d.written)).collect();
         if owner == Owner::Flush {
             self.commit.unflushed = false;
         }
@@ -241,7 +230,7 @@ impl Engine {
     }
 
     /// Something is gone that is nowhere else, and that was no flush of the log.
-    fn covered_lost(&mut self) {
+    pub(in crate::engine) fn covered_lost(&mut self) {
         // What is being flushed for others may have gone with it.
         self.commit.round_failed |= matches!(self.commit.round, Round::Devices(_, 1..));
         // First writes among it would be there after a power cut by the map, and by the disk what stood in their places before.
