@@ -353,6 +353,18 @@ impl Disk {
         matches!(self.medium, Medium::Block(_))
     }
 
+    /// False of a block device that the kernel has taken away, while it is open here: it has no size left, or, as a partition, no name.
+    pub(crate) fn is_attached(&self) -> bool {
+        let Medium::Block(fd) = &self.medium else { return true };
+        let is_there = |file: File| {
+            let name = sysfs_dir(file.metadata()?.rdev());
+            // Without sysfs nothing is known of names.
+            let is_named = name.exists() || !name.parent().is_some_and(Path::exists);
+            Ok::<_, io::Error>(is_named && end_of(&file)? > 0)
+        };
+        fd.try_clone().map(File::from).and_then(is_there).unwrap_or(true)
+    }
+
     /// Reads whole blocks, waiting for them: for probing and assembly, before there is a reactor. `offset` and `len`
     /// are multiples of 4 KiB; fewer bytes come back at the end of the disk.
     pub fn read_blocks(&self, offset: u64, len: usize) -> io::Result<AlignedBox> {

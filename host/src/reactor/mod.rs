@@ -209,9 +209,17 @@ impl Job {
             }
             (libc::EOPNOTSUPP | libc::ENOSYS, _) => Some(Err(IoError::Unsupported)),
             (libc::ENOSPC | libc::EDQUOT, _) => Some(Err(IoError::NoSpace)),
-            (libc::ENODEV | libc::ENXIO | libc::ENOENT | libc::ESTALE | libc::EBADF | libc::ESHUTDOWN, _) => {
-                Some(Err(IoError::Gone))
-            }
+            // ENOTCONN: the FUSE server that had the file is no more.
+            (
+                libc::ENODEV
+                | libc::ENXIO
+                | libc::ENOENT
+                | libc::ESTALE
+                | libc::EBADF
+                | libc::ESHUTDOWN
+                | libc::ENOTCONN,
+                _,
+            ) => Some(Err(IoError::Gone)),
             // EIO, EILSEQ, ENODATA, EREMOTEIO, ETIMEDOUT and whatever else a driver thinks of: this range failed.
             _ => Some(Err(IoError::Media)),
         }
@@ -574,6 +582,10 @@ impl Reactor {
                 member.in_flight -= 1;
                 if let Some(error) = member.disk.fault().error(op) {
                     result = Err(error);
+                }
+                // The kernel has words of its own for a disk that was pulled: ENOSPC, EIO, or nothing read.
+                if result.is_err() && !member.disk.is_attached() {
+                    result = Err(IoError::Gone);
                 }
                 if member.removed {
                     self.close_if_idle(disk);

@@ -565,6 +565,34 @@ fn a_block_device_is_a_disk_too() {
     }
 }
 
+/// Behind the end of its file a loop device has no size, as a disk that the kernel has taken away: writes say ENOSPC, reads end.
+#[test]
+fn a_disk_that_the_kernel_took_away_is_gone() {
+    for choice in engines() {
+        let mut world = world(choice);
+        let Some(device) = Loop::new(8 << 20, world.dir.path()) else {
+            eprintln!("not tested: no loop device can be made here");
+            return;
+        };
+        let spec = DiskSpec::Path(device.0.clone().into());
+        let id = world.reactor.add_disk(open(&spec, OpenOptions::default()).unwrap().0);
+        let block = |world: &mut World, op| {
+            let mut block = crate::aligned::AlignedBox::zeroed(BLOCK);
+            world.run(id, op, 0, BLOCK as u64, &[Seg { ptr: block.as_mut_ptr(), len: BLOCK }])
+        };
+        let write = DeviceOp::Write { fua: false };
+        assert_eq!((block(&mut world, write), block(&mut world, DeviceOp::Read)), (Ok(()), Ok(())));
+        let image = world.dir.path().join("loop.img");
+        std::fs::File::options().write(true).open(&image).unwrap().set_len(0).unwrap();
+        let told = std::process::Command::new("/usr/sbin/losetup").args(["-c", &device.0]).status();
+        assert!(told.unwrap().success());
+        for op in [write, DeviceOp::Read] {
+            assert_eq!(block(&mut world, op), Err(IoError::Gone), "{op:?}");
+        }
+        world.reactor.remove_disk(id);
+    }
+}
+
 #[test]
 fn errors_of_the_kernel_have_a_meaning() {
     let write = DeviceOp::Write { fua: false };
@@ -578,6 +606,7 @@ fn errors_of_the_kernel_have_a_meaning() {
         (libc::ENODEV, write, Some(Err(IoError::Gone))),
         (libc::ENXIO, DeviceOp::Flush, Some(Err(IoError::Gone))),
         (libc::EBADF, write, Some(Err(IoError::Gone))),
+        (libc::ENOTCONN, DeviceOp::Read, Some(Err(IoError::Gone))),
         (libc::ENOSPC, write, Some(Err(IoError::NoSpace))),
         (libc::EOPNOTSUPP, DeviceOp::Discard, Some(Ok(()))),
         (libc::EINVAL, DeviceOp::Discard, Some(Ok(()))),
