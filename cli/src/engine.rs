@@ -78,6 +78,6 @@ pub(crate) fn service(
     if !open.is_empty() {
         tracing::info!("open: {}", open.join(" "));
     }
-    daemon.wait_for_late();
+    daemon.watch_members();
     Ok(daemon)
 }

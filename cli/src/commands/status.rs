@@ -116,7 +116,7 @@ fn show(pool: &PoolStatus, verbose: bool, flags: &ListFlags) -> Result<String, A
     };
     let _ = match pool.state {
         PoolState::Unavailable => writeln!(out, " state: UNAVAIL – some content cannot be reached"),
-        PoolState::Suspended => writeln!(out, " state: SUSPENDED – reads go on, changes fail"),
+        PoolState::Suspended => writeln!(out, " state: SUSPENDED – changes fail; what can be reached is read"),
         PoolState::Degraded => writeln!(
             out,
             " state: DEGRADED – still serving; {failures}; {} of {} chunks degraded",
@@ -174,8 +174,9 @@ fn show(pool: &PoolStatus, verbose: bool, flags: &ListFlags) -> Result<String, A
     };
     out += &table(&pool.devices, DEVICES, &ListFlags { columns: Some(columns.join(",")), ..flags })?;
     let bad: u64 = pool.devices.iter().map(errors).sum();
-    let _ = match (pool.state, bad) {
-        (PoolState::Unavailable, _) => writeln!(out, "\nerrors: some content cannot be read"),
+    let is_unreachable = pool.problems.iter().any(|problem| problem.code == "chunk.lost");
+    let _ = match (is_unreachable, bad) {
+        (true, _) => writeln!(out, "\nerrors: some content cannot be read"),
         _ if !pool.lost.is_empty() => writeln!(out, "\nerrors: {}", lost(pool, verbose)),
         (_, 0) => writeln!(out, "\nerrors: none"),
         (_, n) => writeln!(out, "\nerrors: {n}, no data lost"),

@@ -10,6 +10,7 @@ mod mock;
 mod modelled;
 mod moving;
 mod placement;
+mod pulled;
 mod real;
 mod restart;
 mod scrub;

@@ -198,20 +198,33 @@ pub(super) fn with_source(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// Block devices of this machine: those that could hold something and have a node.
-pub(super) fn block_devices() -> Vec<PathBuf> {
+/// A block device that could hold something and has a node. Another one in its place is not equal.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Attached {
+    pub(super) path: PathBuf,
+    pub(super) sectors: u64,
+    /// As [`Facts::diskseq`].
+    pub(super) diskseq: Option<u64>,
+}
+
+/// Block devices of this machine, in order of name.
+pub(super) fn attached() -> Vec<Attached> {
     let entries = fs::read_dir("/sys/class/block").into_iter().flatten().flatten();
-    let mut paths: Vec<PathBuf> = entries
-        .filter(|e| {
-            let sectors = fs::read_to_string(e.path().join("size")).unwrap_or_default();
-            sectors.trim().parse::<u64>().is_ok_and(|n| n > 0)
-        })
+    let number = |path: PathBuf| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let device = |e: fs::DirEntry| {
+        let sectors = number(e.path().join("size")).filter(|n| *n > 0)?;
         // The kernel writes '/' in a name as '!'.
-        .map(|e| Path::new("/dev").join(e.file_name().to_string_lossy().replace('!', "/")))
-        .filter(|p| p.exists())
-        .collect();
-    paths.sort();
-    paths
+        let path = Path::new("/dev").join(e.file_name().to_string_lossy().replace('!', "/"));
+        path.exists().then(|| Attached { path, sectors, diskseq: number(e.path().join("diskseq")) })
+    };
+    let mut found: Vec<Attached> = entries.filter_map(device).collect();
+    found.sort();
+    found
+}
+
+/// Their paths.
+pub(super) fn block_devices() -> Vec<PathBuf> {
+    attached().into_iter().map(|device| device.path).collect()
 }
 
 /// The members of one pool that were found.

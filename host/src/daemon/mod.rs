@@ -7,6 +7,7 @@
 //!                        │   cache.rs       where members were last time, and what was shared
 //!                        │   unopened.rs    pools that should be open and are not
 //!                        │   members.rs     devices come and go
+//!                        │   away.rs        members that vanished are taken back
 //!                        │   jobs.rs        balance, and how far a job is
 //!                        │   volumes.rs     create, resize, rename, destroy, map
 //!                        │   properties.rs  get and set
@@ -32,6 +33,7 @@
 //! sessions) take leaves only, and the acceptor *tries* `pump`: so whoever mounts, attaches or stops something while it
 //! holds `change` always gets its answer.
 
+mod away;
 mod cache;
 mod discover;
 mod events;
@@ -55,10 +57,11 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use braid_core::control::ControlError;
 use braid_core::report::PoolReport;
+use braid_core::request::{Event, IoError};
 use braid_core::units::{DeviceId, Uuid, VolumeId};
 
 use crate::backend::{Facts, FaultHandle};
@@ -79,9 +82,6 @@ pub const MEMORY_DEFAULT: usize = 128 << 20;
 
 /// How long a pool that was open before waits for members that were not there when the daemon started: as long as mdadm does.
 pub const LATE: Duration = Duration::from_secs(30);
-
-/// How often it is looked for them, while a pool waits: the superblocks of each block device are read, and the records of what is there.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 const _: () = assert!(MEMORY_DEFAULT >= crate::pump::MEMORY_MIN, "the largest request fits");
 
@@ -142,16 +142,29 @@ struct Members {
 impl Members {
     /// It is here, for the first time or again.
     fn found(&mut self, id: DeviceId, path: String, identity: Option<Identity>, fault: FaultHandle, facts: Facts) {
-        self.forget(id);
+        self.identities.retain(|(_, known)| *known != id);
         let Facts { model, serial, diskseq, note: notes, .. } = facts;
         self.about.members.insert(id, MemberFacts { path, model, serial, diskseq, notes });
         self.identities.extend(identity.map(|identity| (identity, id)));
         self.faults.insert(id, fault);
     }
 
+    /// What the engine says of a member.
+    fn hear(&mut self, event: &Event) {
+        let away = &mut self.about.away;
+        match *event {
+            Event::DeviceRemoved { device, .. } => self.forget(device),
+            Event::DeviceFailed { device, error: IoError::Gone } => drop(away.insert(device)),
+            // It is there, and no good.
+            Event::DeviceFailed { device, .. } => drop(away.remove(&device)),
+            _ => {}
+        }
+    }
+
     /// It is none any more.
     fn forget(&mut self, id: DeviceId) {
         self.about.members.remove(&id);
+        self.about.away.remove(&id);
         self.identities.retain(|(_, known)| *known != id);
         self.faults.remove(&id);
     }
@@ -179,6 +192,16 @@ impl OpenPool {
     fn found(&self, id: DeviceId, path: String, identity: Option<Identity>, fault: FaultHandle, facts: Facts) {
         self.narrator.joined(id, &path);
         self.members.write().unwrap_or_else(PoisonError::into_inner).found(id, path, identity, fault, facts);
+    }
+
+    /// Whether a member is taken back when it is there again; whether it was before.
+    fn await_member(&self, id: DeviceId, is_so: bool) -> bool {
+        let away = &mut self.members.write().unwrap_or_else(PoisonError::into_inner).about.away;
+        let was_so = away.remove(&id);
+        if is_so {
+            away.insert(id);
+        }
+        was_so
     }
 
     fn about(&self) -> About {
@@ -290,21 +313,6 @@ impl Daemon {
     /// those that are open now.
     pub fn import_remembered(&self) -> Vec<String> {
         self.open_remembered()
-    }
-
-    /// Opens pools that lacked a member when it appears, for [`LATE`] from now on: disks behind adapters and on USB come later than the
-    /// daemon. Nobody is left behind for being later still.
-    pub fn wait_for_late(self: &Arc<Self>) {
-        let daemon = Arc::downgrade(self);
-        let wait = move || {
-            let until = Instant::now() + LATE;
-            while Instant::now() < until && daemon.upgrade().is_some_and(|daemon| daemon.open_late()) {
-                std::thread::sleep(LOOK_EVERY);
-            }
-        };
-        if let Err(e) = std::thread::Builder::new().name("late".into()).spawn(wait) {
-            tracing::warn!("nothing waits for members that are late: {e}");
-        }
     }
 
     /// Serves NBD on a listening socket that a service manager made; shares on "the daemon's own socket" (a Unix one) or

@@ -26,10 +26,13 @@ pub(super) fn of(report: &PoolReport, about: &About, degraded: u64) -> Vec<Probl
     if unreachable > 0 {
         let chunks = report.chunks.len();
         let message = format!("{unreachable} of {chunks} chunks have no copy left: reads of them fail with EIO");
-        let action = "connect the devices below again, then export and import the pool";
-        problems.push(problem("chunk.lost", message, Some(action.into())));
+        let action = match report.suspended {
+            true => format!("connect the devices below again, then: braid clear {}", report.name),
+            false => "connect the devices below again".into(),
+        };
+        problems.push(problem("chunk.lost", message, Some(action)));
     }
-    problems.extend(devices.clone().filter_map(|d| state(report, d, &path_of(d, about))));
+    problems.extend(devices.clone().filter_map(|d| state(report, d, about)));
     problems.extend(devices.filter_map(|d| errors(report, d, &path_of(d, about))));
     problems.extend(lost(report));
     if degraded > 0 && unreachable == 0 {
@@ -56,8 +59,10 @@ pub(super) fn cache_failed(why: &str) -> Problem {
 }
 
 /// A member that is not as it should be.
-fn state(report: &PoolReport, d: &DeviceReport, path: &str) -> Option<Problem> {
-    let (id, pool) = (d.id, &report.name);
+fn state(report: &PoolReport, d: &DeviceReport, about: &About) -> Option<Problem> {
+    let (id, pool, path) = (d.id, &report.name, &path_of(d, about));
+    // A suspended pool takes nobody back.
+    let is_awaited = about.away.contains(&id) && !report.suspended;
     Some(match d.state {
         DeviceState::Failed => {
             let why =
@@ -81,7 +86,11 @@ fn state(report: &PoolReport, d: &DeviceReport, path: &str) -> Option<Problem> {
         }
         DeviceState::Missing => {
             let message = format!("device {id} (last seen at {}, {}) is missing", d.path, d.uuid);
-            problem("device.missing", message, Some(format!("connect it, then: braid online {pool} {id}")))
+            let action = match is_awaited {
+                true => "connect it: it is taken back by itself".into(),
+                false => format!("connect it, then: braid online {pool} {id}"),
+            };
+            problem("device.missing", message, Some(action))
         }
         DeviceState::Online | DeviceState::Rebuilding | DeviceState::Removing => return None,
     })

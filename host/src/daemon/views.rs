@@ -24,6 +24,8 @@ pub(super) struct About {
     pub(super) opened_at: SystemTime,
     pub(super) opened_ns: u64,
     pub(super) members: BTreeMap<DeviceId, MemberFacts>,
+    /// Members that are taken back by themselves when they are there again.
+    pub(super) away: BTreeSet<DeviceId>,
     /// How disks are talked to: `io_uring`, or `threads: ` and why.
     pub(super) reactor: String,
     /// Records that a power cut took back.
@@ -93,8 +95,8 @@ fn is_degraded(chunk: &ChunkReport, gone: &BTreeSet<DeviceId>) -> bool {
 pub(super) fn state(report: &PoolReport) -> PoolState {
     let gone = gone(report);
     match () {
-        () if report.chunks.iter().any(|c| survives(c, &gone).is_none()) => PoolState::Unavailable,
         () if report.suspended => PoolState::Suspended,
+        () if report.chunks.iter().any(|c| survives(c, &gone).is_none()) => PoolState::Unavailable,
         () if !gone.is_empty() || !behind(report).is_empty() => PoolState::Degraded,
         () => PoolState::Online,
     }
@@ -393,6 +395,7 @@ pub(super) mod tests {
             opened_at: SystemTime::UNIX_EPOCH,
             opened_ns: 0,
             members: BTreeMap::from([(DeviceId(1), facts)]),
+            away: BTreeSet::new(),
             reactor: "threads: io_uring_setup: Operation not permitted".into(),
             forgotten: 0,
         }
@@ -435,6 +438,14 @@ pub(super) mod tests {
         assert_eq!((told.state.name(), told.survivable_failures, told.degraded_chunks), ("DEGRADED", 1, 0));
         behind.suspended = true;
         assert_eq!(status(&behind, &about()).state.name(), "SUSPENDED");
+        // Also where some content cannot be reached: it says what to do.
+        let mut suspended = report(Raid0, one, vec![chunk(1, ChunkType::Data, Raid0, &[1, 2, 3])]);
+        suspended.suspended = true;
+        let told = status(&suspended, &about());
+        assert_eq!(told.state.name(), "SUSPENDED");
+        let actions: Vec<&str> = told.problems.iter().filter_map(|p| p.action.as_deref()).collect();
+        assert!(actions.iter().all(|action| !action.contains("import")), "{actions:?}");
+        assert_eq!(actions.iter().filter(|action| action.ends_with("braid clear tank")).count(), 2, "{actions:?}");
         let empty = status(&report(Profile::Raid0, all, vec![]), &about());
         assert_eq!(empty.survivable_failures, 0, "an empty pool promises what a full one keeps");
     }

@@ -2,6 +2,7 @@
 
 use super::{GIB, MIB, image, stamp};
 use crate::failing::{Disks, Trouble};
+use crate::pulled::{LOOPS, LoopDisk};
 use crate::real::{FUSE, Real};
 use crate::tools::{Need, have, sh};
 use braid_core::meta::superblock::SLOTS;
@@ -13,9 +14,13 @@ use std::time::{Duration, Instant};
 
 /// Writes a part of the volume, each byte of this generation, and flushes.
 fn write(real: &Real, from: u64, to: u64, generation: u8) {
+    write_to(real, "tank/v", from, to, generation);
+}
+
+fn write_to(real: &Real, volume: &str, from: u64, to: u64, generation: u8) {
     let socket = real.path("v.sock");
-    real.ok(&format!("share tank/v nbd --unix={}", socket.display()));
-    let mut client = Client::connect(&socket, "tank/v", Wish::default()).expect("connect");
+    real.ok(&format!("share {volume} nbd --unix={}", socket.display()));
+    let mut client = Client::connect(&socket, volume, Wish::default()).expect("connect");
     let mut data = vec![0; MIB as usize];
     for offset in (from..to).step_by(MIB as usize) {
         stamp(&mut data, offset, generation);
@@ -23,7 +28,7 @@ fn write(real: &Real, from: u64, to: u64, generation: u8) {
     }
     assert_eq!(client.call(cmd::FLUSH, 0, 0, 0).expect("flush").error, 0);
     client.disconnect().expect("disconnect");
-    real.ok("unshare tank/v");
+    real.ok(&format!("unshare {volume}"));
 }
 
 fn state(real: &Real, device: usize) -> String {
@@ -211,6 +216,9 @@ fn a_pool_that_was_in_use_without_a_member_is_opened_without_it() {
     assert!(status.contains("UNAVAIL") && status.contains("lacks device 2"), "{status}");
     real.ok("import tank");
     assert_eq!(state(&real, 2), "MISSING");
+    // Nobody is asked when it comes.
+    show(1);
+    becomes_online(&real, 2);
 }
 
 /// Also where another one stays away that the pool was in use without.
@@ -422,13 +430,13 @@ fn a_disk_that_was_connected_anew_counts_as_after_a_power_cut() {
         return eprintln!("skipped {NAME}: this kernel does not number attachments");
     }
     let other = real.disk("other", 256 * MIB);
-    real.ok(&format!("create tank -d raid1 -m raid1 {device} {other}"));
-    real.ok("volume create tank/v 32M");
-    write(&real, 0, 8 * MIB, 1);
+    real.ok(&format!("create anew -d raid1 -m raid1 {device} {other}"));
+    real.ok("volume create anew/v 32M");
+    write_to(&real, "anew/v", 0, 8 * MIB, 1);
     real.kill();
     real.restart();
     assert!(!told(&real) && state(&real, 1) == "ONLINE", "it stayed where it was");
-    write(&real, 0, 4 * MIB, 2);
+    write_to(&real, "anew/v", 0, 4 * MIB, 2);
     real.kill();
     // The kernel lets go of it in its own time.
     sh(&format!("losetup -d {device}"));
@@ -439,13 +447,108 @@ fn a_disk_that_was_connected_anew_counts_as_after_a_power_cut() {
     }
     real.restart();
     assert!(told(&real), "{}", real.ok("events"));
-    let run = real.braid("scrub -w tank");
+    let run = real.braid("scrub -w anew");
     assert!(run.code == 0 && run.out.contains("nothing found"), "{run:?}");
     real.kill();
     real.restart();
     assert!(!told(&real), "it is known as it is now");
-    real.ok("destroy -y tank");
+    real.ok("destroy -y anew");
     sh(&format!("losetup -d {device}"));
+}
+
+/// The kernel answers writes to a pulled disk with ENOSPC: it is no full one. Pools on block devices have names of their own, since other
+/// daemons look there.
+#[test]
+fn a_disk_that_was_pulled_comes_back_by_itself() {
+    if !have("a_disk_that_was_pulled_comes_back_by_itself", &LOOPS) {
+        return;
+    }
+    let real = Real::start();
+    let (loops, other) = (LoopDisk::new(&real, "l0.img", 256 * MIB), real.disk("d1.img", 256 * MIB));
+    real.ok(&format!("create pulled -o checksum=none -d raid1 -m raid1 {} {other}", loops.path()));
+    real.ok("volume create pulled/v 32M");
+    write_to(&real, "pulled/v", 0, 16 * MIB, 1);
+    loops.pull();
+    write_to(&real, "pulled/v", 0, 4 * MIB, 2);
+    assert_eq!((state(&real, 1), state(&real, 2)), ("MISSING".into(), "ONLINE".into()));
+    let status = real.ok("status pulled");
+    assert!(status.contains("DEGRADED") && status.contains("taken back by itself"), "{status}");
+    let events = real.ok("events pulled");
+    assert!(events.contains("is no longer used: it vanished") && !events.contains("full"), "{events}");
+    // Not before it is there.
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(state(&real, 1), "MISSING");
+    loops.plug_in();
+    becomes_online(&real, 1);
+    real.ok("wait pulled");
+    let run = real.braid("scrub -w pulled");
+    assert!(run.code == 0 && run.out.contains("nothing found"), "{run:?}");
+    // What it missed is there.
+    real.ok("offline pulled 2");
+    write_to(&real, "pulled/v", 4 * MIB, 8 * MIB, 2);
+    let file = File::open(real.ok("share pulled/v fuse").lines().next().expect("a path")).expect("the share");
+    let (mut found, mut expected) = (vec![0; MIB as usize], vec![0; MIB as usize]);
+    for at in (0..16 * MIB).step_by(MIB as usize) {
+        file.read_exact_at(&mut found, at).expect("read");
+        stamp(&mut expected, at, if at < 8 * MIB { 2 } else { 1 });
+        assert!(found == expected, "at {at}");
+    }
+    drop(file);
+    // An operator who took one out of use has a reason.
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(state(&real, 2), "MISSING");
+    real.ok("export -f pulled");
+}
+
+/// What is on the others goes on meanwhile.
+#[test]
+fn a_pulled_disk_that_the_pool_cannot_do_without_comes_back_by_itself() {
+    if !have("a_pulled_disk_that_the_pool_cannot_do_without_comes_back_by_itself", &LOOPS) {
+        return;
+    }
+    let real = Real::start();
+    let loops: Vec<LoopDisk> = (0..3).map(|i| LoopDisk::new(&real, &format!("l{i}.img"), 256 * MIB)).collect();
+    let paths: Vec<&str> = loops.iter().map(LoopDisk::path).collect();
+    real.ok(&format!("create needed -d raid0 -m raid1c3 {}", paths.join(" ")));
+    real.ok("volume create needed/v 64M");
+    let socket = real.path("v.sock");
+    real.ok(&format!("share needed/v nbd --unix={}", socket.display()));
+    let mut client = Client::connect(&socket, "needed/v", Wish::default()).expect("connect");
+    let mut data = vec![0; MIB as usize];
+    for is_flushed in [true, false] {
+        for at in (0..32 * MIB).step_by(MIB as usize) {
+            stamp(&mut data, at, 1 + u8::from(is_flushed));
+            assert_eq!(client.write(0, at, &data).expect("write").error, 0);
+        }
+        if is_flushed {
+            assert_eq!(client.call(cmd::FLUSH, 0, 0, 0).expect("flush").error, 0);
+        }
+        loops[1].pull();
+        let mut reads = |real: &Real| {
+            let each = (0..32 * MIB / 65536).map(|i| client.read(i * 65536, 65536).expect("read").error);
+            let failed = each.filter(|error| *error != 0).count();
+            assert!(!real.ok("status needed").contains("SUSPENDED"));
+            failed
+        };
+        assert!([170, 171].contains(&reads(&real)), "a third of 512 strips");
+        let status = real.ok("status needed");
+        assert!(status.contains("taken back by itself"), "{status}");
+        loops[1].plug_in();
+        let begun = Instant::now();
+        while real.ok("status needed").contains("taken back by itself") {
+            assert!(begun.elapsed() < Duration::from_secs(10), "{}", real.ok("status needed"));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        becomes_online(&real, 2);
+        assert_eq!(reads(&real), 0);
+        // What nobody had flushed might have been gone with its cache.
+        assert_eq!(client.call(cmd::FLUSH, 0, 0, 0).expect("flush").error == 0, is_flushed);
+        assert_eq!(client.call(cmd::FLUSH, 0, 0, 0).expect("flush").error, 0);
+    }
+    client.disconnect().expect("disconnect");
+    let run = real.braid("scrub -w needed");
+    assert!(run.code == 0 && run.out.contains("nothing found"), "{run:?}");
+    real.ok("export -f needed");
 }
 
 /// A copy of a disk of now, and a pool that was opened often enough since.

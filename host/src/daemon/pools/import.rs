@@ -261,13 +261,13 @@ impl Daemon {
         }
     }
 
-    /// Opens pools of which more members are there than when that was tried last; false when there is nothing to wait for.
-    pub(in crate::daemon) fn open_late(&self) -> bool {
+    /// Opens pools of which more members are there than when that was tried last.
+    pub(in crate::daemon) fn open_late(&self) {
         let _opening = lock(&self.opening);
-        let waiting = self.unopened.select(None, |uuid| self.pools.all().iter().any(|p| p.uuid.to_string() == uuid));
-        if self.alive().is_err() || waiting.is_empty() {
-            return false;
+        if self.alive().is_err() {
+            return;
         }
+        let waiting = self.unopened.select(None, |uuid| self.pools.all().iter().any(|p| p.uuid.to_string() == uuid));
         for entry in waiting {
             let looked = look_for(&entry.remembered, self.boot);
             if members_of(&looked) > entry.members
@@ -276,7 +276,6 @@ impl Daemon {
                 self.unopened.add(entry.remembered, why, members_of(&looked));
             }
         }
-        true
     }
 }
 

@@ -6,6 +6,7 @@ use braid_core::DeviceState;
 use braid_core::control::{Command, Done};
 use braid_core::device::FAULTS_MAX;
 use braid_core::report::DeviceReport;
+use braid_core::units::DeviceId;
 
 use super::Claimed;
 use super::import::claim_member;
@@ -13,7 +14,18 @@ use crate::backend::{Disk, DiskSpec, OpenOptions};
 use crate::control::api::*;
 use crate::daemon::discover::{self, Identity, Look};
 use crate::daemon::events::Severity;
-use crate::daemon::{Daemon, OpenPool, lock};
+use crate::daemon::{Daemon, OpenPool, away, lock};
+
+/// Where to look for a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::daemon) enum Where<'a> {
+    /// At this path only.
+    At(&'a str),
+    /// Where it was.
+    Known,
+    /// There, and then on every block device.
+    Anywhere,
+}
 
 /// What there is where a member may be.
 enum Returning {
@@ -26,15 +38,21 @@ enum Returning {
 }
 
 impl Daemon {
-    /// Finds the member again and has it caught up.
+    /// As an operator says.
     pub(in crate::daemon) fn online_device(&self, request: &OnlineDevice) -> Result<Change, ApiError> {
+        let id = member(&*self.pools.get(&request.pool)?, &request.device)?.id;
+        self.bring_back(&request.pool, id, request.path.as_deref().map_or(Where::Anywhere, Where::At))
+    }
+
+    /// Finds the member again and has it caught up.
+    pub(in crate::daemon) fn bring_back(&self, pool: &str, id: DeviceId, place: Where) -> Result<Change, ApiError> {
         let _opening = lock(&self.opening);
-        let pool = self.pools.get(&request.pool)?;
+        let pool = self.pools.get(pool)?;
         let _change = lock(&pool.change);
-        let device = member(&pool, &request.device)?;
-        let id = device.id;
+        let device = member(&pool, &id.to_string())?;
         let what = format!("device {id} of pool {}", pool.name);
         if device.state.is_used() && !self.is_dead(&pool, &device)? {
+            pool.await_member(id, false);
             let done = pool.ask(|pump| pump.control(Command::OnlineDevice { device: id, generation: None }))?;
             return Ok(match done {
                 Done::Unchanged => Change::unchanged(format!("{what} is {}", device.state.name())),
@@ -43,11 +61,14 @@ impl Daemon {
         }
         // The kernel may still hold the file of a disk that went, and our own lock with it.
         pool.ask(|pump| pump.let_go(id))?;
-        let (Claimed { path, identity, disk, facts, .. }, generation) =
-            self.find_member(&pool, &device, request.path.as_deref())?;
+        let (Claimed { path, identity, disk, facts, .. }, generation) = self.find_member(&pool, &device, place)?;
         let disk = disk.expect("a member that was found is open");
         let fault = disk.fault_handle();
-        let done = pool.ask(|pump| pump.online(id, disk, generation))?;
+        // Before, since it may vanish again at any moment from then on.
+        let was_awaited = pool.await_member(id, false);
+        let done = pool.ask(|pump| pump.online(id, disk, generation)).inspect_err(|_| {
+            pool.await_member(id, was_awaited);
+        })?;
         pool.found(id, path.clone(), identity, fault, facts);
         self.remember(&pool);
         let what = format!("{what}, at {path}: what it missed is caught up");
@@ -71,6 +92,7 @@ impl Daemon {
         let _change = lock(&pool.change);
         let id = member(&pool, &request.device)?.id;
         let done = pool.ask(|pump| pump.control(Command::OfflineDevice { device: id }))?;
+        pool.await_member(id, false);
         pool.ask(|pump| pump.let_go(id))?;
         let what = format!("device {id} of pool {} out of use", pool.name);
         let notes =
@@ -104,22 +126,19 @@ impl Daemon {
         Ok(Change { changed, what, notes, ..Change::default() })
     }
 
-    /// The disk with this member's superblock: where it was said to be, where it was, or wherever it is now.
+    /// The disk with this member's superblock.
     pub(super) fn find_member(
         &self,
         pool: &OpenPool,
         device: &DeviceReport,
-        path: Option<&str>,
+        place: Where,
     ) -> Result<(Claimed, u64), ApiError> {
-        let known = pool.about().members.get(&device.id).map(|facts| facts.path.clone());
-        let mut places: Vec<PathBuf> = Vec::new();
-        places.extend(path.map(PathBuf::from));
-        if places.is_empty() {
-            places.extend(known.into_iter().chain([device.path.clone()]).map(PathBuf::from));
-        }
-        places.dedup();
+        let mut places = match place {
+            Where::At(path) => vec![PathBuf::from(path)],
+            Where::Known | Where::Anywhere => away::places(pool, device),
+        };
         let expected = places.len();
-        if path.is_none() {
+        if place == Where::Anywhere {
             places.extend(discover::block_devices());
         }
         let (mut why, mut damaged) = (Vec::new(), None);

@@ -9,14 +9,15 @@ pub(super) mod plan;
 mod resume;
 mod scan;
 
-use std::collections::{BTreeMap, HashMap};
+pub(super) use member::Where;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use braid_core::control::Command;
 use braid_core::report::{DeviceReport, PoolReport};
-use braid_core::request::Event;
 use braid_core::units::{DeviceId, Uuid};
 
 use super::cache::{Attached, Remembered};
@@ -71,6 +72,7 @@ impl Daemon {
             opened_at: SystemTime::now(),
             opened_ns: views::monotonic_ns(),
             members: BTreeMap::new(),
+            away: BTreeSet::new(),
             reactor: String::new(),
             forgotten: 0,
         };
@@ -93,9 +95,7 @@ impl Daemon {
             without,
             flight: self.flight_of(name),
             on_event: Box::new(move |event| {
-                if let Event::DeviceRemoved { device, .. } = event {
-                    known.write().unwrap_or_else(PoisonError::into_inner).forget(device);
-                }
+                known.write().unwrap_or_else(PoisonError::into_inner).hear(&event);
                 tells.tell(&events, &event);
             }),
         };
@@ -104,6 +104,7 @@ impl Daemon {
         {
             let about = &mut members.write().unwrap_or_else(PoisonError::into_inner).about;
             (about.reactor, about.forgotten) = (pump.reactor().to_string(), pump.forgotten());
+            about.away.extend(pump.missing());
         }
         let pool = Arc::new(OpenPool {
             name: name.into(),
@@ -121,9 +122,8 @@ impl Daemon {
 
     fn tell_opened(&self, name: &str, missing: &[DeviceId], forgotten: u64) {
         for id in missing {
-            let message = format!(
-                "device {id} was not there when the pool was opened; when it is back: braid online {name} {id}"
-            );
+            let message =
+                format!("device {id} was not there when the pool was opened; it is taken back when it is there");
             self.events.tell(Severity::Warning, Some(name), "device.missing", message);
         }
         if forgotten > 0 {

@@ -3,7 +3,7 @@
 use braid_core::control::Command;
 use braid_core::units::DeviceId;
 
-use super::Claimed;
+use super::{Claimed, Where};
 use crate::control::api::*;
 use crate::daemon::events::Severity;
 use crate::daemon::{Daemon, OpenPool, lock};
@@ -12,7 +12,8 @@ use crate::pump::{Resume, Resumed};
 impl Daemon {
     /// In one sentence, what it means that the pool was suspended and is no more; none when it was not.
     pub(super) fn resume(&self, pool: &OpenPool) -> Result<Option<String>, ApiError> {
-        if !pool.report()?.suspended {
+        let before = pool.report()?;
+        if !before.suspended {
             return Ok(None);
         }
         let _opening = lock(&self.opening);
@@ -30,6 +31,10 @@ impl Daemon {
             return Err(stays("some of its devices cannot be read".into()));
         };
         self.tell_opened(&pool.name, &missing, forgotten);
+        // Who was away before is known, and may have been sent away.
+        for member in before.devices.iter().filter(|d| d.state.is_used() && missing.contains(&d.id)) {
+            pool.await_member(member.id, true);
+        }
         // The first checkpoint shows whether its records can be written now.
         pool.ask(|pump| pump.control(Command::Checkpoint)).map_err(|e| stays(e.message))?;
         let lost = match is_loss {
@@ -48,7 +53,7 @@ impl Daemon {
         let mut how = Resume { without_unread: true, ..Resume::default() };
         let (mut found, mut why) = (Vec::new(), Vec::new());
         for device in pool.report()?.devices.iter().filter(|d| members.contains(&d.id)) {
-            match self.find_member(pool, device, None) {
+            match self.find_member(pool, device, Where::Anywhere) {
                 Ok((Claimed { path, identity, disk, facts, .. }, _)) => {
                     let disk = disk.expect("a member that was found is open");
                     found.push((device.id, path, identity, disk.fault_handle(), facts));

@@ -57,7 +57,13 @@ fn a_device_that_vanishes_below_single_is_an_error_and_not_an_end() {
     world.fault_handle("tank", 1).unwrap().set(Fault::Gone);
     let answer = client.read(0, 65_536).unwrap();
     assert_eq!(answer.error, 5, "EIO");
-    assert_eq!(world.one_status().state, PoolState::Unavailable);
+    let status = world.one_status();
+    assert_eq!(status.state, PoolState::Suspended);
+    let actions: Vec<_> = status.problems.iter().filter_map(|p| p.action.as_deref()).collect();
+    assert!(
+        actions[0].ends_with("braid clear tank") && !actions.iter().any(|a| a.contains("by itself")),
+        "{actions:?}"
+    );
 }
 
 /// A copy that is not right: told with what to do, until somebody says that it was seen to.
