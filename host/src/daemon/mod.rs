@@ -154,7 +154,11 @@ impl Members {
         let away = &mut self.about.away;
         match *event {
             Event::DeviceRemoved { device, .. } => self.forget(device),
-            Event::DeviceFailed { device, error: IoError::Gone } => drop(away.insert(device)),
+            Event::DeviceFailed { device, error: IoError::Gone } => {
+                away.insert(device);
+                // Its number may be another disk's by now.
+                self.identities.retain(|(_, known)| *known != device);
+            }
             // It is there, and no good.
             Event::DeviceFailed { device, .. } => drop(away.remove(&device)),
             _ => {}

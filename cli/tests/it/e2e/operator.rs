@@ -4,6 +4,7 @@
 //!   client: writes, zeros, reads, flushes, by NBD or a FUSE file; some writes are under way when the daemon is killed
 //!   operator: offline, online, replace, add, remove, spares, balance, scrub, export, import elsewhere, kill -9, rotten files
 //!   disks that fail: one or two at a time, of pools that can do without two, so nobody takes a member offline as well
+//!   disks that come and go: one at a time, and the daemon takes it back
 //!   four at once: the same but for what takes the client its share, and volumes and shares that come and go
 //! ```
 //!
@@ -21,7 +22,7 @@ use crate::tools::{Need, have};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SEEDS: [u64; 3] = [3, 5, 7];
 const STEPS: u64 = 20;
@@ -297,6 +298,61 @@ fn operator_of(test: &str, failing: &Failing) {
         }
         mended(&real, &disks);
         end(&real, &mut ledger);
+    }
+}
+
+/// One is pulled at a time, and comes back without being told to.
+#[test]
+fn an_operator_of_disks_that_come_and_go() {
+    if !have("an_operator_of_disks_that_come_and_go", &FUSE) {
+        return;
+    }
+    for seed in seeds() {
+        let (mut real, mut dice) = (Real::start(), Dice(seed));
+        let disks = Disks::failing();
+        let members: Vec<String> = (0..5 + dice.below(2)).map(|_| disks.make(&real, DISK)).collect();
+        let shape = dice.pick(&SHAPES);
+        let mut ledger = Ledger::new(&real, seed);
+        create(&real, ledger.way, &mut dice, shape, &members.join(" "));
+        let rules = Rules { may_be_short: false, ..Rules::default() };
+        let mut out = None;
+        for _ in 0..STEPS * 2 {
+            ledger.work();
+            match (out, dice.below(if out.is_none() { 4 } else { 8 })) {
+                (None, 0) => {
+                    whole(&real);
+                    let number = dice.below(disks.count() as u64) as usize;
+                    println!("disk {number} is pulled");
+                    disks.pull(number);
+                    out = Some(number);
+                }
+                (Some(number), 0) => {
+                    come_back(&real, &disks, number);
+                    out = None;
+                }
+                (_, 1) => {
+                    killed(&mut real, &mut ledger);
+                    if real.json("list")[0]["state"] == "unavailable" {
+                        said(&real, "import tank", &[0]);
+                    }
+                }
+                _ => operate(&real, &mut dice, &disks, rules),
+            }
+        }
+        out.into_iter().for_each(|number| come_back(&real, &disks, number));
+        end(&real, &mut ledger);
+    }
+}
+
+/// It is there again, where it was, and nobody says so.
+fn come_back(real: &Real, disks: &Disks, number: usize) {
+    println!("disk {number} is there again");
+    disks.plug_in(number);
+    let begun = Instant::now();
+    let is_away = |member: &serde_json::Value| ["MISSING", "FAILED"].iter().any(|state| member["state"] == *state);
+    while real.json("device list tank").as_array().expect("a list").iter().any(is_away) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{}", real.ok("status tank"));
+        std::thread::sleep(Duration::from_millis(100));
     }
 }
 
