@@ -305,6 +305,8 @@ impl<'a> Player<'a> {
         if let Some(why) = self.world.wrong.first() {
             return Err(why.clone());
         }
+        let is_older = |e: &&Event| matches!(e, Event::DeviceOlder { .. });
+        self.summary.older += self.world.events.iter().filter(is_older).count() as u64;
         let found = self.world.events.drain(..).find(|e| matches!(e, Event::ScrubDifference { .. }));
         match found.filter(|_| !is_fine && !self.world.may_tell_differences()) {
             Some(event) => Err(Checker::Copies.says(format_args!("no write went elsewhere, and {event:?}"))),
