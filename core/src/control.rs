@@ -7,6 +7,7 @@ use alloc::string::String;
 
 use crate::job::Choice;
 use crate::meta::format::NewDevice;
+use crate::meta::superblock::Age;
 use crate::units::{DeviceId, VolumeId};
 
 pub use crate::content::VolumeClass;
@@ -78,8 +79,8 @@ pub enum Command {
     OnlineDevice {
         /// Which.
         device: DeviceId,
-        /// Generation of the superblock that was found on it; none where nobody looked.
-        generation: Option<u64>,
+        /// How far the superblock is that was found on it; none where nobody looked.
+        found: Option<Age>,
     },
     /// Use a member no more until it is asked for, or until the next opening; what it misses is noted.
     OfflineDevice {

@@ -5,6 +5,7 @@ use alloc::string::String;
 
 use crate::allocator::{Hint, Tiers};
 use crate::meta::format::NewDevice;
+use crate::meta::superblock::Age;
 use crate::queue::config::{Config, Overrides};
 use crate::report::DeviceCounters;
 use crate::request::{DeviceOp, IoError};
@@ -214,8 +215,8 @@ pub struct Device {
     pub faults: u32,
     /// The last command that failed, and why; as long as its errors are counted.
     pub last_error: Option<(DeviceOp, IoError)>,
-    /// A superblock of this generation, at least, is on it as far as others know; 0 when they do not.
-    pub(crate) generation: u64,
+    /// How far its superblock is at least.
+    pub(crate) age: Age,
     /// It lacks some of the pool's own records: its superblock is not renewed before it has them.
     pub is_behind: bool,
     /// Number of the engine's roster that began when this one came or went last; not kept.
@@ -251,7 +252,7 @@ impl Device {
             flushed: 0,
             faults: 0,
             last_error: None,
-            generation: 0,
+            age: Age::default(),
             is_behind: false,
             roster: 0,
         }

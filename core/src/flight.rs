@@ -20,6 +20,7 @@ use crate::meta::assembly::MetaRead;
 use crate::meta::codec::{Malformed, Reader, Writer};
 use crate::meta::format::NewDevice;
 use crate::meta::record::{decode_choice, encode_choice};
+use crate::meta::superblock::Age;
 use crate::request::{Content, Input, IoError, Op, Output, Request};
 use crate::units::{BufId, ClientId, DeviceId, Instant, IoId, Uuid, VolumeId};
 
@@ -250,8 +251,10 @@ fn encode_command<'a>(w: &'a mut Writer, command: &Command) -> &'a mut Writer {
         Command::ScrubPause => w.u8(11),
         Command::ScrubResume => w.u8(12),
         Command::ScrubCancel => w.u8(13),
-        Command::OnlineDevice { device, generation: None } => w.u8(16).u32(device.0),
-        Command::OnlineDevice { device, generation: Some(found) } => w.u8(19).u32(device.0).u64(*found),
+        Command::OnlineDevice { device, found: None } => w.u8(16).u32(device.0),
+        Command::OnlineDevice { device, found: Some(Age { generation, image }) } => {
+            w.u8(19).u32(device.0).u64(*generation).u64(*image)
+        }
         Command::OfflineDevice { device } => w.u8(17).u32(device.0),
         Command::ClearErrors { device } => w.u8(18).u32(device.map_or(0, |id| id.0)),
         Command::AddDevice(new) => encode_new(w.u8(20), new),
@@ -290,10 +293,13 @@ fn decode_command(r: &mut Reader<'_>) -> Result<Command, Malformed> {
         11 => Command::ScrubPause,
         12 => Command::ScrubResume,
         13 => Command::ScrubCancel,
-        16 => Command::OnlineDevice { device: DeviceId(r.u32()?), generation: None },
+        16 => Command::OnlineDevice { device: DeviceId(r.u32()?), found: None },
         17 => Command::OfflineDevice { device: DeviceId(r.u32()?) },
         18 => Command::ClearErrors { device: Some(DeviceId(r.u32()?)).filter(|id| id.0 > 0) },
-        19 => Command::OnlineDevice { device: DeviceId(r.u32()?), generation: Some(r.u64()?) },
+        19 => Command::OnlineDevice {
+            device: DeviceId(r.u32()?),
+            found: Some(Age { generation: r.u64()?, image: r.u64()? }),
+        },
         20 => Command::AddDevice(decode_new(r)?.into()),
         21 => Command::RemoveDevice { device: DeviceId(r.u32()?) },
         22 => Command::Balance { data: decode_choice(r)?, metadata: decode_choice(r)? },
@@ -379,8 +385,8 @@ mod tests {
             Entry::Handle(Instant(1), Input::Superblock { tag: 1, is_whole: true }),
             control(Command::Set { name, value }),
             control(Command::SetDevice { device: DeviceId(1), name: "n".into(), value: "v".into() }),
-            control(Command::OnlineDevice { device: DeviceId(1), generation: None }),
-            control(Command::OnlineDevice { device: DeviceId(1), generation: Some(7) }),
+            control(Command::OnlineDevice { device: DeviceId(1), found: None }),
+            control(Command::OnlineDevice { device: DeviceId(1), found: Some(Age { generation: 7, image: 3 }) }),
             control(Command::OfflineDevice { device: DeviceId(1) }),
             control(Command::ClearErrors { device: None }),
             control(Command::ClearErrors { device: Some(DeviceId(2)) }),

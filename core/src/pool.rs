@@ -19,7 +19,7 @@ use crate::chunk::Chunk;
 use crate::device::{Device, DeviceState, RESERVED, Used};
 use crate::job::Job;
 use crate::meta::record::Record;
-use crate::meta::superblock::WITHOUT_MAX;
+use crate::meta::superblock::{LAGGING_MAX, WITHOUT_MAX};
 use crate::profile::Profile;
 use crate::properties::Properties;
 use crate::regions::{Missed, ROWS, Region, Regions, UNITS, of_rows, of_unit};
@@ -153,6 +153,13 @@ impl Pool {
     pub(crate) fn away(&self) -> Vec<DeviceId> {
         let is_away = |d: &&Device| !d.state.is_used();
         self.devices().filter(is_away).map(|d| d.id).take(WITHOUT_MAX).collect()
+    }
+
+    /// Members whose superblocks may say less than the image before this one, and which image they say: first those in use.
+    pub(crate) fn lagging(&self, image: u64) -> Vec<(DeviceId, u64)> {
+        let lags = |d: &&Device| d.is_recorded() && d.age.image.saturating_add(1) < image;
+        let of = |is_used: bool| self.devices().filter(move |d| d.state.is_used() == is_used).filter(lags);
+        of(true).chain(of(false)).map(|d| (d.id, d.age.image)).take(LAGGING_MAX).collect()
     }
 
     /// Whether a member can be read and written.
@@ -328,7 +335,7 @@ impl Pool {
                     }
                     (device.written, device.flushed) = (old.written, old.flushed);
                     (device.faults, device.last_error) = (old.faults, old.last_error);
-                    (device.is_behind, device.generation) = (old.is_behind, old.generation);
+                    (device.is_behind, device.age) = (old.is_behind, old.age);
                 }
                 self.members_changed();
                 put(&mut self.devices, device.id.index(), *device);

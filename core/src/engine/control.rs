@@ -109,7 +109,7 @@ impl Engine {
                 Ok((note.map_or(done, Done::Adjusted), due))
             }
             Command::SetDevice { device, name, value } => self.set_device(device, &name, &value),
-            Command::OnlineDevice { device, generation } => self.online_device(device, generation),
+            Command::OnlineDevice { device, found } => self.online_device(device, found),
             Command::OfflineDevice { device } => self.offline_device(device),
             Command::ClearErrors { device } => self.clear_errors(device),
             Command::Checkpoint => Ok((Done::Changed, Due::Checkpoint)),

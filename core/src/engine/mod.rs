@@ -256,6 +256,7 @@ impl Engine {
         } = opened;
         superblock.note_opening(opening);
         superblock.without = pool.away();
+        superblock.name_lagging(|id| pool.device(id).map_or(0, |d| d.age.image));
         behind.retain(|&id, _| pool.is_online(id));
         let is_claimed = !behind.is_empty() || pool.devices().any(|d| d.state == DeviceState::Missing);
         superblock.generation += u64::from(is_claimed);

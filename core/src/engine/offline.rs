@@ -11,6 +11,7 @@ use crate::engine::Slip;
 use crate::meta::Superblock;
 use crate::meta::assembly::is_older;
 use crate::meta::record::Record;
+use crate::meta::superblock::Age;
 use crate::regions::{self, REGION, Region};
 use crate::request::{Event, IoError, Output};
 use crate::units::DeviceId;
@@ -19,14 +20,21 @@ use crate::volume::Entry;
 impl Engine {
     /// The host has the member open again. What it missed is noted and is caught up; of one that was given up nothing was
     /// noted, so it is behind in everything. One in use has something to say only where the host found it anew.
-    pub(super) fn online_device(&mut self, id: DeviceId, generation: Option<u64>) -> Outcome {
+    pub(super) fn online_device(&mut self, id: DeviceId, found: Option<Age>) -> Outcome {
         let state = self.member(id)?;
+        let least = self.pool.device(id).map_or(Age::default(), |d| d.age);
+        let is_older = found.is_some_and(|found| is_older(found, least));
         if state.is_used() {
-            let is_anew = generation.is_some();
-            if is_anew {
+            if let Some(found) = found {
                 self.connected_anew(id);
+                if is_older {
+                    self.pool.device_mut(id).expect("just seen").age = found;
+                    self.note_older(id);
+                    self.is_to_get_records(id);
+                    self.ask_for_records();
+                }
             }
-            let done = if self.try_again(id) || is_anew { Done::Changed } else { Done::Unchanged };
+            let done = if self.try_again(id) || found.is_some() { Done::Changed } else { Done::Unchanged };
             return Ok((done, Due::Now));
         }
         if self.commit.is_dead() {
@@ -34,8 +42,6 @@ impl Engine {
                 format!("pool {:?} cannot write its records; see to its devices, then: braid clear", self.pool.name);
             return Err(ControlError::new(ErrorKind::Io, text));
         }
-        let went_with = self.pool.device(id).map_or(0, |d| d.generation);
-        let is_older = generation.is_some_and(|found| is_older(found, went_with));
         let is_spared = self.spares(id);
         if state == DeviceState::Failed || is_older && is_spared {
             self.note_all_stale(id);
@@ -45,7 +51,7 @@ impl Engine {
         }
         let member = self.pool.device_mut(id).expect("just seen");
         member.become_state(DeviceState::Suspect);
-        (member.faults, member.is_behind) = (0, true);
+        (member.faults, member.is_behind, member.age) = (0, true, found.unwrap_or(least));
         let record = Record::Device(member.clone().into());
         self.journal.append(&record);
         self.renew_roster(id);
@@ -102,10 +108,8 @@ impl Engine {
 
     /// What it has of the last writes may be gone with its cache.
     fn member_goes(&mut self, device: DeviceId, error: IoError, event: Event) {
-        let generation = self.commit.generation();
         let Some(member) = self.pool.device_mut(device).filter(|d| d.state.is_used()) else { return };
         member.become_state(DeviceState::Missing);
-        member.generation = if member.is_behind { member.generation } else { generation };
         self.note_gone(device);
         self.renew_roster(device);
         self.outputs.push_back(Output::Event(event));

@@ -157,6 +157,8 @@ pub fn plan(new: &NewPool) -> Result<Plan, ControlError> {
             boot: Uuid::default(),
             openings: vec![],
             without: vec![],
+            image: 1,
+            lagging: vec![],
             clean: true,
             log_blocks: log_blocks as u32,
             log_seq: 0,

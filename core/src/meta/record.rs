@@ -520,7 +520,7 @@ fn decode_device(r: &mut Reader<'_>) -> Result<Device, Malformed> {
         flushed: 0,
         faults: 0,
         last_error: None,
-        generation: 0,
+        age: Default::default(),
         is_behind: false,
         roster: 0,
     })

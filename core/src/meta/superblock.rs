@@ -32,8 +32,19 @@ pub const LOG_BLOCKS_MAX: u32 = 2048;
 pub const OPENINGS_MAX: usize = 16;
 /// Most members that a superblock names as away; of more, those with the lowest ids.
 pub(crate) const WITHOUT_MAX: usize = 1024;
+/// Most members that a superblock says the image of; of more, those in use come first.
+pub(crate) const LAGGING_MAX: usize = 512;
 /// Generations that a member is ahead of the others, at most, when a power cut came between its superblock and theirs.
 const AHEAD_MAX: u64 = 2;
+
+/// How far the superblock of a member is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Age {
+    /// Its generation.
+    pub generation: u64,
+    /// The number of its image; 0 of a superblock that was written before images were counted.
+    pub image: u64,
+}
 
 /// One superblock.
 #[derive(Clone, Debug)]
@@ -59,6 +70,10 @@ pub struct Superblock {
     pub openings: Vec<Uuid>,
     /// Members that were away or given up when it was written.
     pub without: Vec<DeviceId>,
+    /// Raised by every checkpoint, and not by openings that are cut before theirs; 0 of one that was written before images were counted.
+    pub image: u64,
+    /// Members whose superblock may say less than the image before this one, and which image it says at least.
+    pub lagging: Vec<(DeviceId, u64)>,
     /// Nothing was under way when it was written. For people only: the log is read all the same, since this
     /// superblock stays the newest while the pool goes on.
     pub clean: bool,
@@ -128,6 +143,30 @@ impl Superblock {
             && other.generation <= self.generation + AHEAD_MAX
     }
 
+    /// How far it is.
+    pub fn age(&self) -> Age {
+        Age { generation: self.generation, image: self.image }
+    }
+
+    /// How far the superblock of another member is at least, as this one knows. A power cut among the superblocks of a checkpoint leaves
+    /// some that say the image before; whoever may have less is named.
+    pub(crate) fn least_age(&self, member: DeviceId) -> Age {
+        let is_away = self.without.contains(&member);
+        let unnamed = if is_away { 0 } else { self.image.saturating_sub(1) };
+        let image = self.lagging.iter().find(|(id, _)| *id == member).map_or(unnamed, |&(_, image)| image);
+        Age { generation: if is_away { 0 } else { self.generation }, image }
+    }
+
+    /// Who is away is named with the image that it has, as far as that is known, and not known less of than before.
+    pub(crate) fn name_lagging(&mut self, image_of: impl Fn(DeviceId) -> u64) {
+        for &id in &self.without {
+            let image = image_of(id);
+            if image > 0 && self.lagging.len() < LAGGING_MAX && self.lagging.iter().all(|(named, _)| *named != id) {
+                self.lagging.push((id, image));
+            }
+        }
+    }
+
     /// The slot this generation goes to.
     pub fn slot(&self) -> u64 {
         SLOTS[(self.generation % 2) as usize]
@@ -151,10 +190,16 @@ impl Superblock {
         for chunk in &self.system {
             record::encode_chunk(&mut w, chunk);
         }
-        if !self.without.is_empty() {
+        if !self.without.is_empty() || self.image > 0 {
             w.u16(self.without.len() as u16);
             for device in &self.without {
                 w.u16(device.0 as u16);
+            }
+        }
+        if self.image > 0 {
+            w.u64(self.image).u16(self.lagging.len() as u16);
+            for &(device, image) in &self.lagging {
+                w.u16(device.0 as u16).u64(image);
             }
         }
         let body = w.bytes;
@@ -205,6 +250,8 @@ impl Superblock {
             boot: r.uuid()?,
             openings: openings(&mut r)?,
             without: vec![],
+            image: 0,
+            lagging: vec![],
             clean: r.u8()? != 0,
             log_blocks: r.u32()?,
             log_seq: r.u64()?,
@@ -238,11 +285,21 @@ impl Superblock {
                 sb.without.push(DeviceId(r.u16()?.into()));
             }
         }
+        if !r.is_empty() {
+            sb.image = r.u64()?;
+            let count = usize::from(r.u16()?);
+            if count > LAGGING_MAX {
+                return Err(Malformed);
+            }
+            for _ in 0..count {
+                sb.lagging.push((DeviceId(r.u16()?.into()), r.u64()?));
+            }
+        }
         let sane = crate::names::check_pool(&sb.name).is_ok()
             && sb.device.0 != 0
             && sb.device.0 < record::DEVICES_MAX
             // Far below the end of the numbers, so that going on from them cannot wrap.
-            && [sb.generation, sb.log_seq, sb.first_lsn].iter().all(|&n| n < 1 << 62)
+            && [sb.generation, sb.image, sb.log_seq, sb.first_lsn].iter().all(|&n| n < 1 << 62)
             && sb.generation != 0
             && (4..=LOG_BLOCKS_MAX).contains(&sb.log_blocks)
             && sb.device_size <= DEVICE_MAX
@@ -308,6 +365,8 @@ mod tests {
             boot: Uuid::default(),
             openings: openings.iter().map(|&n| opening(n)).collect(),
             without: without.iter().map(|&id| DeviceId(id)).collect(),
+            image: 0,
+            lagging: Vec::new(),
             clean: false,
             log_blocks: 8,
             log_seq: 0,
@@ -329,6 +388,64 @@ mod tests {
         }
         let many: Vec<u32> = (2..WITHOUT_MAX as u32 + 3).collect();
         assert!(matches!(Superblock::decode(&superblock(1, 4, &[], &many).encode()), Err(SlotError::Damaged(_))));
+    }
+
+    #[test]
+    fn images_are_read_as_they_were_written_and_none_where_they_were_not_counted() {
+        for without in [&[][..], &[2]] {
+            for (image, lagging) in [(0, &[][..]), (1, &[]), (9, &[(3, 0)]), (9, &[(3, 0), (65_535, 7)])] {
+                let lagging: Vec<_> = lagging.iter().map(|&(id, image)| (DeviceId(id), image)).collect();
+                let sb = Superblock { image, lagging, ..superblock(1, 4, &[3, 2], without) };
+                let bytes = sb.encode();
+                let read = Superblock::decode(&bytes).expect("it was just written");
+                assert_eq!((read.without, read.image, read.lagging), (sb.without, image, sb.lagging));
+                // What came before images ended before them.
+                let body = u32::from_le_bytes([bytes[16], bytes[17], bytes[18], bytes[19]]) as usize;
+                let end = superblock(1, 4, &[3, 2], without).encode()[16..20].to_vec();
+                assert_eq!(image == 0, body.to_le_bytes()[..4] == end[..], "image {image}");
+            }
+        }
+        let many = (2..LAGGING_MAX as u32 + 3).map(|id| (DeviceId(id), 1)).collect();
+        let many = Superblock { image: 9, lagging: many, ..superblock(1, 4, &[], &[]) };
+        assert!(matches!(Superblock::decode(&many.encode()), Err(SlotError::Damaged(_))));
+    }
+
+    #[test]
+    fn the_longest_lists_fit_a_slot() {
+        let columns = |at: u64| (1..5).map(|id| Column { device: DeviceId(id), offset: at * MIB }).collect();
+        let chunk = |id: u32| {
+            let columns: Vec<Column> = columns(u64::from(id));
+            Chunk::new(ChunkId(id), ChunkType::System, Profile::Raid1c4, MIB, MIB, columns, false)
+        };
+        let all: Vec<u32> = (5..5 + WITHOUT_MAX as u32).collect();
+        let name: String = core::iter::repeat_n('n', 64).collect();
+        let sb = Superblock {
+            name: name.clone(),
+            device_size: 256 * MIB,
+            image: 1 << 60,
+            lagging: all.iter().take(LAGGING_MAX).map(|&id| (DeviceId(id), 1 << 59)).collect(),
+            root: (0..ROOT_RUNS_MAX as u64).map(|run| (run << 40, 1)).collect(),
+            system: (1..=SYSTEM_CHUNKS_MAX as u32).map(chunk).collect(),
+            ..superblock(1, 4, &[1; OPENINGS_MAX], &all)
+        };
+        let read = Superblock::decode(&sb.encode()).expect("it was just written");
+        assert_eq!((read.name, read.lagging), (name, sb.lagging));
+    }
+
+    #[test]
+    fn what_a_superblock_knows_of_the_others() {
+        let sb = Superblock {
+            image: 9,
+            lagging: Vec::from([(DeviceId(3), 5), (DeviceId(4), 2), (DeviceId(5), 0)]),
+            ..superblock(1, 40, &[3, 2], &[2, 4])
+        };
+        for (member, generation, image) in [(1, 40, 8), (2, 0, 0), (3, 40, 5), (4, 0, 2), (5, 40, 0), (6, 40, 8)] {
+            assert_eq!(sb.least_age(DeviceId(member)), Age { generation, image }, "{member}");
+        }
+        for image in [0, 1] {
+            let first = Superblock { image, ..superblock(1, 40, &[3, 2], &[]) };
+            assert_eq!(first.least_age(DeviceId(2)), Age { generation: 40, image: 0 });
+        }
     }
 
     #[test]

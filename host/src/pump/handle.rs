@@ -8,6 +8,7 @@ use std::time::Duration;
 use braid_core::Engine;
 use braid_core::control::{Command, ControlError, Done, ErrorKind};
 use braid_core::meta::format::NewDevice;
+use braid_core::meta::superblock::Age;
 use braid_core::report::PoolReport;
 use braid_core::units::{DeviceId, VolumeId};
 
@@ -87,9 +88,9 @@ impl PumpHandle {
         self.ask(|tell| Message::Add(Box::new((disk, new, joins)), tell))?
     }
 
-    /// A member is there again, on this disk, with a superblock of this generation: it is caught up. One in use had a dead disk.
-    pub fn online(&self, device: DeviceId, disk: Disk, generation: u64) -> Result<Done, ControlError> {
-        let command = Some(Command::OnlineDevice { device, generation: Some(generation) });
+    /// A member is there again, on this disk, with a superblock that is this far: it is caught up. One in use had a dead disk.
+    pub fn online(&self, device: DeviceId, disk: Disk, found: Age) -> Result<Done, ControlError> {
+        let command = Some(Command::OnlineDevice { device, found: Some(found) });
         self.ask(|tell| Message::Member(device, Some(Box::new(disk)), command, tell))?
     }
 

@@ -258,7 +258,7 @@ impl<'a> Run<'a> {
                 _ => false,
             };
             if is_back {
-                self.world.command(Command::OnlineDevice { device: id, generation: None });
+                self.world.command(Command::OnlineDevice { device: id, found: None });
                 self.world.drain();
             }
         }
@@ -330,7 +330,7 @@ impl<'a> Run<'a> {
         let is_away = |d: &&Device| !d.state.is_used() || d.state == DeviceState::Suspect;
         let away: Vec<DeviceId> = pool.devices().filter(is_away).map(|d| d.id).collect();
         for device in away {
-            self.control(Command::OnlineDevice { device, generation: None })?;
+            self.control(Command::OnlineDevice { device, found: None })?;
         }
         self.go_until_quiet()?;
         if self.world.engine().report().job.is_some_and(|job| job.job.state == State::Paused) {

@@ -113,7 +113,7 @@ impl Phase {
             }
             Phase::Scrub => Command::ScrubStart,
             Phase::Replace => Command::ReplaceDevice { device: DeviceId(1), by: DeviceId(layout.members + 1) },
-            Phase::Rebuild => Command::OnlineDevice { device: DeviceId(layout.members), generation: None },
+            Phase::Rebuild => Command::OnlineDevice { device: DeviceId(layout.members), found: None },
         };
         Some(world.command(command))
     }

@@ -242,9 +242,9 @@ impl<'a> Player<'a> {
             Command::OfflineDevice { device } => {
                 self.victims.insert(device.0);
             }
-            Command::OnlineDevice { device, generation } => {
-                *generation = generation.or_else(|| self.world.reopens(*device));
-                if generation.is_none() && !self.world.comes_back(*device) {
+            Command::OnlineDevice { device, found } => {
+                *found = found.or_else(|| self.world.reopens(*device));
+                if found.is_none() && !self.world.comes_back(*device) {
                     return Ok(());
                 }
             }

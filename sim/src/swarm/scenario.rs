@@ -314,7 +314,7 @@ impl Step {
             Step::Set { device: Some(id), name, value } => Command::SetDevice { device: DeviceId(id), name, value },
             Step::Checkpoint => Command::Checkpoint,
             Step::Offline(id) => Command::OfflineDevice { device: DeviceId(id) },
-            Step::Online(id) => Command::OnlineDevice { device: DeviceId(id), generation: None },
+            Step::Online(id) => Command::OnlineDevice { device: DeviceId(id), found: None },
             Step::Clear(id) => Command::ClearErrors { device: id.map(DeviceId) },
             Step::Remove(id) => Command::RemoveDevice { device: DeviceId(id) },
             Step::Replace { device, by } => Command::ReplaceDevice { device: DeviceId(device), by: DeviceId(by) },

@@ -3,7 +3,7 @@
 use braid_core::control::ControlError;
 use braid_core::meta::assembly::{Assembly, Step};
 use braid_core::meta::format::{self, NewDevice, NewPool};
-use braid_core::meta::superblock::{self, SLOTS, SUPERBLOCK_SIZE};
+use braid_core::meta::superblock::{self, Age, SLOTS, SUPERBLOCK_SIZE};
 use braid_core::queue::config::Config;
 use braid_core::request::{DeviceOp, Dispatch, Input, IoError};
 use braid_core::units::{DeviceId, Instant, IoId, Uuid};
@@ -181,9 +181,9 @@ impl World {
         is_missed && !self.faults.is_absent(device.0, self.now)
     }
 
-    /// Whether the host finds a member anew that the pool uses and that was pulled under it; then it has it open, and this is the
-    /// generation of its superblock.
-    pub fn reopens(&mut self, device: DeviceId) -> Option<u64> {
+    /// Whether the host finds a member anew that the pool uses and that was pulled under it; then it has it open, and this is how
+    /// far its superblock is.
+    pub fn reopens(&mut self, device: DeviceId) -> Option<Age> {
         let is_used = self.engine().pool().device(device).is_some_and(|d| d.state.is_used());
         let is_dead = self.faults.is_absent(device.0, self.now);
         if !is_used || !is_dead || !self.faults.is_found(device.0, self.now) {
@@ -195,7 +195,7 @@ impl World {
             self.oracle.cache_lost();
         }
         let member = self.engine().pool().device(device).map(|d| d.uuid);
-        self.superblocks().iter().find(|sb| Some(sb.device_uuid) == member).map(|sb| sb.generation)
+        self.superblocks().iter().find(|sb| Some(sb.device_uuid) == member).map(superblock::Superblock::age)
     }
 
     /// A member was pulled, and no command went there since: nobody knows that it comes back without its write cache.

@@ -111,9 +111,9 @@ fn a_member_in_use_that_was_connected_anew_lost_what_it_got_since_the_last_flush
         world.run(v, Op::Flush, 0, 0).unwrap();
         world.run(v, WRITE, 0, MIB).unwrap();
         world.faults.0.push(Fault { device: 1, trouble: Trouble::Pulled { since: 0, until: 0 }.later(world.now()) });
-        let generation = world.reopens(DeviceId(1));
-        assert!(generation.is_some());
-        world.control(Command::OnlineDevice { device: DeviceId(1), generation }).unwrap();
+        let found = world.reopens(DeviceId(1));
+        assert!(found.is_some());
+        world.control(Command::OnlineDevice { device: DeviceId(1), found }).unwrap();
         let is_loss = profile == Profile::Raid0;
         assert_eq!(world.run(v, Op::Flush, 0, 0).is_err(), is_loss, "{profile:?}");
         assert_eq!(world.run(v, Op::Flush, 0, 0), Ok(()));

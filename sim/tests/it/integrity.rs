@@ -118,7 +118,7 @@ fn what_no_copy_that_is_here_has_is_listed_until_the_member_that_has_it_is_back(
         assert_eq!(lost(&world), [(v, 5 * BLOCK, BLOCK)], "{checksum}");
         let told = world.events.iter().any(|e| matches!(e, Event::BlocksLost { .. }));
         assert!(!told, "{checksum}: it is not lost for good");
-        world.control(Command::OnlineDevice { device: other, generation: None }).unwrap();
+        world.control(Command::OnlineDevice { device: other, found: None }).unwrap();
         world.run_until_quiet();
         assert_eq!(lost(&world), [], "{checksum}");
         world.run(v, Op::Read, 0, MIB).unwrap();

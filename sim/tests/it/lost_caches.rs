@@ -382,9 +382,9 @@ fn members_in_use_are_connected_anew_at_any_step() {
             let device = DeviceId(1 + (steps % devices as u64) as u32);
             let trouble = Trouble::Pulled { since: 0, until: 0 }.later(world.now());
             world.faults.0.push(Fault { device: device.0, trouble });
-            let Some(generation) = world.reopens(device) else { continue };
+            let Some(found) = world.reopens(device) else { continue };
             anew += 1;
-            let online = Command::OnlineDevice { device, generation: Some(generation) };
+            let online = Command::OnlineDevice { device, found: Some(found) };
             // Something was on its way there that is nowhere else, so that the engine has missed it: the pool is opened again.
             if world.control(online).is_err() {
                 assert!(world.engine().is_suspended() && profile.facts().tolerated_failures == 0, "{what}");
@@ -431,7 +431,7 @@ fn a_pulled_member_that_is_needed_is_not_the_end_of_its_pool() {
         }
         world.oracle.cache_lost();
         assert!(world.comes_back(device));
-        world.control(Command::OnlineDevice { device, generation: None }).unwrap();
+        world.control(Command::OnlineDevice { device, found: None }).unwrap();
         world.run_until_quiet();
         if seed % 2 == 1 {
             assert_eq!(flushes(&mut world), told, "seed {seed}: it may have gone");

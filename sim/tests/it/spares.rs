@@ -115,12 +115,12 @@ fn when_a_spare_is_used_and_when_not() {
     lose(&mut world, v, 2);
     assert_eq!(used(&world), []);
     world.mend();
-    world.control(Command::OnlineDevice { device: DeviceId(2), generation: None }).unwrap();
+    world.control(Command::OnlineDevice { device: DeviceId(2), found: None }).unwrap();
     world.run_until_quiet();
     world.control(Command::OfflineDevice { device: DeviceId(2) }).unwrap();
     world.run_until_quiet();
     assert_eq!((used(&world), device_state(&world, 2)), (vec![], DeviceState::Missing));
-    world.control(Command::OnlineDevice { device: DeviceId(2), generation: None }).unwrap();
+    world.control(Command::OnlineDevice { device: DeviceId(2), found: None }).unwrap();
     world.run_until_quiet();
     set(&mut world, "spare_delay", "off");
     lose(&mut world, v, 2);

@@ -73,7 +73,7 @@ fn a_member_that_was_away_is_caught_up_by_what_it_missed_and_not_wholesale() {
     }
     assert!(world.comes_back(TWO));
     (world.keep_dispatched, world.dispatched) = (true, Vec::new());
-    assert_eq!(world.control(Command::OnlineDevice { device: TWO, generation: None }), Ok(Done::Changed));
+    assert_eq!(world.control(Command::OnlineDevice { device: TWO, found: None }), Ok(Done::Changed));
     fine(&mut world);
     assert_eq!((state(&world, TWO), regions(&world, TWO)), (DeviceState::Online, 0));
     let written = |d: &&braid_core::request::Dispatch| d.device == TWO && d.op == WRITE_COMMAND;
@@ -123,7 +123,7 @@ fn of_a_region_that_is_not_redundant_alike_a_member_misses_what_others_have() {
         assert!(world.comes_back(lone));
         match crash {
             None => {
-                assert_eq!(world.control(Command::OnlineDevice { device: lone, generation: None }), Ok(Done::Changed))
+                assert_eq!(world.control(Command::OnlineDevice { device: lone, found: None }), Ok(Done::Changed))
             }
             Some(crash) => {
                 world.crash(crash);
@@ -179,7 +179,7 @@ fn a_member_that_is_caught_up_is_rebuilding_and_says_how_far_it_is() {
         world.run(v, WRITE, i * 4 * MIB, 16 * BLOCK).unwrap();
     }
     let behind = regions(&world, TWO) * 4 * MIB;
-    assert_eq!(world.control(Command::OnlineDevice { device: TWO, generation: None }), Ok(Done::Changed));
+    assert_eq!(world.control(Command::OnlineDevice { device: TWO, found: None }), Ok(Done::Changed));
     let mut seen = Vec::new();
     while world.engine().pool().device(TWO).unwrap().state != DeviceState::Online {
         let report = &world.engine().report().devices[TWO.index() - 1];
@@ -204,7 +204,7 @@ fn a_member_without_a_source_is_suspect() {
     let (from, to) = (0, u64::MAX >> 1);
     let trouble = Trouble::reads_fail(from..to, u64::MAX);
     world.faults.0.push(Fault { device: 1, trouble: trouble.later(world.now()) });
-    world.control(Command::OnlineDevice { device: TWO, generation: None }).unwrap();
+    world.control(Command::OnlineDevice { device: TWO, found: None }).unwrap();
     world.run_until_quiet();
     assert_eq!(state(&world, TWO), DeviceState::Suspect);
     let report = &world.engine().report().devices[TWO.index() - 1];
@@ -212,7 +212,7 @@ fn a_member_without_a_source_is_suspect() {
     world.mend();
     world.control(Command::Checkpoint).unwrap();
     world.control(Command::OfflineDevice { device: TWO }).unwrap();
-    world.control(Command::OnlineDevice { device: TWO, generation: None }).unwrap();
+    world.control(Command::OnlineDevice { device: TWO, found: None }).unwrap();
     fine(&mut world);
     assert_eq!(state(&world, TWO), DeviceState::Online);
 }
@@ -229,7 +229,7 @@ fn back_beside_a_bad_block(world: &mut World, v: VolumeId, at: u64, trouble: imp
     for (device, place) in world.places(v, at).into_iter().filter(|(device, _)| *device != TWO) {
         world.faults.0.push(Fault { device: device.0, trouble: trouble(place, place + BLOCK) });
     }
-    world.control(Command::OnlineDevice { device: TWO, generation: None }).unwrap();
+    world.control(Command::OnlineDevice { device: TWO, found: None }).unwrap();
     world.run_until_quiet();
     let stale = &world.engine().report().devices[TWO.index() - 1].stale;
     assert_eq!((state(world, TWO), stale.sourceless, stale.is_to_come), (DeviceState::Suspect, 1, false));
@@ -333,7 +333,7 @@ fn a_crash_in_the_middle_of_catching_up_goes_on_where_it_was() {
         for i in 0..24 {
             world.run(v, WRITE, i * MIB, 16 * BLOCK).unwrap();
         }
-        world.control(Command::OnlineDevice { device: TWO, generation: None }).unwrap();
+        world.control(Command::OnlineDevice { device: TWO, found: None }).unwrap();
         for _ in 0..world.rng.between(1, 300) {
             world.step();
         }
@@ -361,7 +361,7 @@ fn repeated_errors_fail_a_member_and_an_operator_brings_it_back_whole() {
     world.open().unwrap();
     world.run_until_quiet();
     assert_eq!(state(&world, TWO), DeviceState::Failed, "that outlives a restart");
-    world.control(Command::OnlineDevice { device: TWO, generation: None }).unwrap();
+    world.control(Command::OnlineDevice { device: TWO, found: None }).unwrap();
     fine(&mut world);
     assert_eq!(state(&world, TWO), DeviceState::Online);
 }
@@ -379,7 +379,7 @@ fn the_last_good_copy_is_never_given_up() {
     world.faults.0.push(Fault { device: 1, trouble });
     assert!(world.run(v, WRITE, 0, BLOCK).is_err());
     world.run(v, Op::Read, 0, BLOCK).unwrap();
-    world.control(Command::OnlineDevice { device: TWO, generation: None }).unwrap();
+    world.control(Command::OnlineDevice { device: TWO, found: None }).unwrap();
     fine(&mut world);
 }
 
@@ -391,7 +391,7 @@ fn who_lacks_the_only_good_copy_says_which_member_would_be_enough() {
     world.run(v, Op::Flush, 0, 0).unwrap();
     // It is there again and knows that it is behind; before it has caught up the other one goes.
     befalls(&mut world, Trouble::Slow { since: 0, until: u64::MAX / 2, factor: 100_000 });
-    world.command(Command::OnlineDevice { device: TWO, generation: None });
+    world.command(Command::OnlineDevice { device: TWO, found: None });
     for _ in 0..3 {
         world.step();
     }

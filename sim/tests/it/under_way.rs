@@ -39,7 +39,7 @@ fn a_member_is_caught_up_although_clients_go_on_writing_there() {
         world.control(Command::OfflineDevice { device: DeviceId(2) }).unwrap();
         (0..60).for_each(|i| world.run(v, WRITE, i * MIB + 64 * KIB, 192 * KIB).unwrap());
         let (mut rng, mut written) = (Rng::new(5), 0);
-        world.command(Command::OnlineDevice { device: DeviceId(2), generation: None });
+        world.command(Command::OnlineDevice { device: DeviceId(2), found: None });
         while device_state(&world, 2) != DeviceState::Online {
             world.submit(1, v, WRITE, rng.below(6 * MIB / 4096) * 4096, 4096, Default::default());
             world.run_until(|world| world.outstanding() < 16);
@@ -68,7 +68,7 @@ fn what_was_caught_up_into_a_cache_that_is_lost_is_caught_up_again() {
             world.run_until_quiet();
             world.control(Command::OfflineDevice { device: DeviceId(2) }).unwrap();
             world.run(v, WRITE, 0, 512 * KIB).unwrap();
-            world.command(Command::OnlineDevice { device: DeviceId(2), generation: None });
+            world.command(Command::OnlineDevice { device: DeviceId(2), found: None });
             go(&mut world, steps * 3);
             let since = world.now();
             world.faults.0.push(Fault { device: 2, trouble: Trouble::Pulled { since, until: since + 1 } });
@@ -77,7 +77,7 @@ fn what_was_caught_up_into_a_cache_that_is_lost_is_caught_up_again() {
             world.run(v, Op::Write { fua: true }, MIB, 256 * KIB).unwrap();
             world.run_until_quiet();
             assert!(world.comes_back(DeviceId(2)), "{profile:?}, {steps}");
-            world.control(Command::OnlineDevice { device: DeviceId(2), generation: None }).unwrap();
+            world.control(Command::OnlineDevice { device: DeviceId(2), found: None }).unwrap();
             world.run_until_quiet();
             assert_eq!(device_state(&world, 2), DeviceState::Online, "{profile:?}, {steps}");
             world.control(Command::OfflineDevice { device: DeviceId(1) }).unwrap();

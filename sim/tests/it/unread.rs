@@ -202,7 +202,7 @@ fn what_is_decided_without_its_sums_gets_them_when_they_are_back() {
         assert_eq!((read.is_ok(), resync(&world).unread > 0), (slip.is_none(), slip.is_none()), "{read:?}");
         world.mend();
         for device in sums {
-            world.control(Command::OnlineDevice { device, generation: None }).unwrap();
+            world.control(Command::OnlineDevice { device, found: None }).unwrap();
         }
         world.run_until_quiet();
         assert_eq!(resync(&world).unread, 0);

@@ -13,7 +13,7 @@ use crate::engine::intent::Mark;
 use crate::meta::image::{self, Image};
 use crate::meta::journal::Lsn;
 use crate::meta::pages::{self, Page};
-use crate::meta::superblock::ROOT_RUNS_MAX;
+use crate::meta::superblock::{Age, ROOT_RUNS_MAX};
 use crate::meta::{Bytes, PAGE, Superblock};
 use crate::queue::Owner;
 use crate::queue::limits::Dirty;
@@ -367,6 +367,7 @@ impl Engine {
         let checkpoint = self.commit.checkpoint.as_ref().expect("under way");
         let sb = &mut self.commit.superblock;
         sb.generation += raised;
+        sb.image += 1;
         sb.name.clone_from(&self.pool.name);
         (sb.first_lsn, sb.log_seq) = (checkpoint.first_lsn, checkpoint.log_seq);
         (sb.root, sb.root_is_listed) = (checkpoint.place.clone(), checkpoint.is_listed);
@@ -380,6 +381,7 @@ impl Engine {
         sb.system = ring.into_iter().chain(others).cloned().collect();
         sb.clean = self.requests.len() == 0;
         sb.without = self.pool.away();
+        sb.lagging = self.pool.lagging(sb.image);
         let (superblock, generation) = (sb.clone(), sb.generation);
         self.issue_superblocks(superblock, |_| Some(generation));
     }
@@ -408,6 +410,15 @@ impl Engine {
         let checkpoint = self.commit.checkpoint.as_mut().expect("its superblocks are under way");
         checkpoint.copies.pending -= 1;
         checkpoint.copies.written += u32::from(result.is_ok());
+        let superblock = &self.commit.superblock;
+        let written = match (checkpoint.step, &checkpoint.claim) {
+            (Step::Claim(round), Some(claim)) => claim.age(device, round),
+            _ => Some(superblock.age()),
+        };
+        if let (Ok(()), Some(written), Some(member)) = (result, written, self.pool.device_mut(device)) {
+            let Age { generation, image } = &mut member.age;
+            (*generation, *image) = (written.generation.max(*generation), written.image.max(*image));
+        }
     }
 
     fn finish_checkpoint(&mut self) {

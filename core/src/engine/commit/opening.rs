@@ -25,6 +25,7 @@ use super::checkpoint::Step;
 use super::{Copies, Engine};
 use crate::engine::{REQUESTS_MAX, Slip};
 use crate::meta::Superblock;
+use crate::meta::superblock::Age;
 use crate::request::Request;
 use crate::units::DeviceId;
 
@@ -58,6 +59,11 @@ impl Claim {
             (2, Some(before)) => Some(claimed - 2 + (claimed - before) % 2),
             _ => None,
         }
+    }
+
+    /// The same, as what a member has then.
+    pub(super) fn age(&self, member: DeviceId, round: u8) -> Option<Age> {
+        self.generation(member, round).map(|generation| Age { generation, image: self.superblock.image })
     }
 }
 

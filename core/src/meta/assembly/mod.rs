@@ -22,7 +22,7 @@ use super::codec::Reader;
 use super::journal::Lsn;
 use super::pages::{Page, PageSpace};
 use super::record::Record;
-use super::superblock::Superblock;
+use super::superblock::{Age, Superblock};
 use crate::chunk::{Chunk, Column};
 use crate::device::{Device, DeviceState};
 use crate::pool::Pool;
@@ -108,12 +108,16 @@ impl Opened {
     }
 }
 
-/// Superblocks that a member in use may have missed: one with each opening that was cut short among its claims, and a checkpoint.
+/// Where images are not counted: generations that a member in use may have missed. One with each opening that was cut short among its
+/// claims, and a checkpoint.
 const OLDER_BY: u64 = 8;
 
-/// Whether a superblock of this generation is on a member that has had a newer one, as far as others know, and by more than it can have missed.
-pub(crate) fn is_older(generation: u64, newest: u64) -> bool {
-    generation.saturating_add(OLDER_BY) <= newest
+/// Whether the superblock that was found on a member is older than one that it has had.
+pub(crate) fn is_older(found: Age, least: Age) -> bool {
+    match least.image {
+        0 => found.generation.saturating_add(OLDER_BY) <= least.generation,
+        image => found.image < image,
+    }
 }
 
 /// See the module.
@@ -121,6 +125,8 @@ pub struct Assembly {
     superblock: Superblock,
     /// Members that are there, with what they say they are.
     present: BTreeMap<DeviceId, Uuid>,
+    /// How far their superblocks are.
+    ages: BTreeMap<DeviceId, Age>,
     apart: BTreeSet<DeviceId>,
     /// They missed checkpoints, or have one that the others know nothing of; with the generations that they say.
     behind: BTreeMap<DeviceId, u64>,
@@ -175,15 +181,14 @@ impl Assembly {
         let present = present.into_iter().filter(|(id, _)| !apart.contains(id)).collect();
         let is_behind = |sb: &&Superblock| sb.generation < superblock.generation || is_left(sb);
         let behind = found.iter().filter(is_behind).map(|sb| (sb.device, sb.generation)).collect();
-        let is_older = |sb: &&Superblock| {
-            is_older(sb.generation, superblock.generation) && !superblock.without.contains(&sb.device)
-        };
+        let is_older = |sb: &&Superblock| is_older(sb.age(), superblock.least_age(sb.device));
         let older = found.iter().filter(is_older).map(|sb| sb.device).filter(|id| !apart.contains(id)).collect();
+        let ages = found.iter().map(|sb| (sb.device, sb.age())).collect();
         // What comes next counts against all of them, and goes to the slot that this one is not in.
         let most = found.iter().map(|sb| sb.generation).max().unwrap_or(superblock.generation);
         superblock.generation = most + (most - superblock.generation) % 2;
         let same_boot = superblock.boot == boot;
-        Ok(Assembly { superblock, present, apart, behind, older, same_boot, have: BTreeMap::new(), opened: None })
+        Ok(Assembly { superblock, present, ages, apart, behind, older, same_boot, have: BTreeMap::new(), opened: None })
     }
 
     /// What a read of [`Step::Read`] gave.
@@ -327,11 +332,12 @@ impl Assembly {
                 let state = if stale.contains(&id) { DeviceState::Suspect } else { DeviceState::Online };
                 device.state = state;
             }
-            device.generation = if sb.without.contains(&id) { 0 } else { sb.generation };
             // Who was away and comes back lacks the leaves that were written meanwhile: the first checkpoint has them all.
             device.is_behind = self.behind.contains_key(&id);
+            device.age = self.ages.get(&id).copied().unwrap_or_default();
             if self.present.get(&id) != Some(&device.uuid) {
                 missing.push(id);
+                device.age = sb.least_age(id);
                 if device.state != DeviceState::Failed && self.apart.contains(&id) {
                     apart.push(format!("device {id} ({})", device.uuid));
                     device.state = DeviceState::Failed;
@@ -527,4 +533,30 @@ fn decode_leaf(payload: &[u8], volume: VolumeId, leaf: u64) -> Result<Box<[Entry
         *entry = super::record::entry(&mut r)?;
     }
     Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where images are counted they decide, and else eight generations.
+    #[test]
+    fn who_is_older() {
+        let age = |generation, image| Age { generation, image };
+        for (found, least, older) in [
+            (age(40, 8), age(40, 8), false),
+            (age(39, 8), age(40, 8), false),
+            (age(40, 7), age(40, 8), true),
+            (age(39, 0), age(40, 1), true),
+            // However many openings were cut among their claims.
+            (age(10, 8), age(40, 8), false),
+            (age(10, 9), age(40, 8), false),
+            (age(33, 0), age(40, 0), false),
+            (age(32, 0), age(40, 0), true),
+            (age(32, 5), age(40, 0), true),
+            (age(1, 0), age(0, 0), false),
+        ] {
+            assert_eq!(is_older(found, least), older, "{found:?} where {least:?} was there");
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use braid_core::DeviceState;
 use braid_core::control::{Command, Done};
 use braid_core::device::FAULTS_MAX;
+use braid_core::meta::superblock::Age;
 use braid_core::report::DeviceReport;
 use braid_core::units::DeviceId;
 
@@ -29,8 +30,8 @@ pub(in crate::daemon) enum Where<'a> {
 
 /// What there is where a member may be.
 enum Returning {
-    /// The member, and the generation of its superblock.
-    Here(Box<Claimed>, u64),
+    /// The member, and how far its superblock is.
+    Here(Box<Claimed>, Age),
     /// What was there once cannot be told any more: the sentence says why.
     Damaged(String),
     /// Nothing, or something else.
@@ -53,7 +54,7 @@ impl Daemon {
         let what = format!("device {id} of pool {}", pool.name);
         if device.state.is_used() && !self.is_dead(&pool, &device)? {
             pool.await_member(id, false);
-            let done = pool.ask(|pump| pump.control(Command::OnlineDevice { device: id, generation: None }))?;
+            let done = pool.ask(|pump| pump.control(Command::OnlineDevice { device: id, found: None }))?;
             return Ok(match done {
                 Done::Unchanged => Change::unchanged(format!("{what} is {}", device.state.name())),
                 _ => Change { changed: true, what: format!("{what}: what failed is tried again"), ..Change::default() },
@@ -61,12 +62,12 @@ impl Daemon {
         }
         // The kernel may still hold the file of a disk that went, and our own lock with it.
         pool.ask(|pump| pump.let_go(id))?;
-        let (Claimed { path, identity, disk, facts, .. }, generation) = self.find_member(&pool, &device, place)?;
+        let (Claimed { path, identity, disk, facts, .. }, age) = self.find_member(&pool, &device, place)?;
         let disk = disk.expect("a member that was found is open");
         let fault = disk.fault_handle();
         // Before, since it may vanish again at any moment from then on.
         let was_awaited = pool.await_member(id, false);
-        let done = pool.ask(|pump| pump.online(id, disk, generation)).inspect_err(|_| {
+        let done = pool.ask(|pump| pump.online(id, disk, age)).inspect_err(|_| {
             pool.await_member(id, was_awaited);
         })?;
         pool.found(id, path.clone(), identity, fault, facts);
@@ -132,7 +133,7 @@ impl Daemon {
         pool: &OpenPool,
         device: &DeviceReport,
         place: Where,
-    ) -> Result<(Claimed, u64), ApiError> {
+    ) -> Result<(Claimed, Age), ApiError> {
         let mut places = match place {
             Where::At(path) => vec![PathBuf::from(path)],
             Where::Known | Where::Anywhere => away::places(pool, device),
@@ -144,7 +145,7 @@ impl Daemon {
         let (mut why, mut damaged) = (Vec::new(), None);
         for (i, place) in places.into_iter().enumerate() {
             match self.claim_returning(pool, device, &place) {
-                Ok(Returning::Here(member, generation)) => return Ok((*member, generation)),
+                Ok(Returning::Here(member, age)) => return Ok((*member, age)),
                 Ok(Returning::Damaged(problem)) if i < expected => {
                     why.push(problem);
                     damaged = Some(place);
@@ -194,12 +195,12 @@ impl Daemon {
             Ok(found) => found,
             Err(other) => return Ok(other),
         };
-        let generation = found.generation;
+        let age = found.age();
         let is_ours = pool.ask(move |pump| pump.with_engine(move |engine| engine.knows(&found)));
         match is_ours {
             Ok(true) => {
                 let (path, identity) = (place.display().to_string(), Identity::of(place));
-                Ok(Returning::Here(Box::new(Claimed { spec, path, identity, disk: Some(disk), facts }), generation))
+                Ok(Returning::Here(Box::new(Claimed { spec, path, identity, disk: Some(disk), facts }), age))
             }
             Ok(false) => Err(format!(
                 "{} was opened without the others and went its own way; import it alone and copy what you need",

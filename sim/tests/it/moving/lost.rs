@@ -197,7 +197,7 @@ fn lost_beside_one_that_was_away(slip: Option<Slip>) -> Vec<u64> {
     }
     world.control(Command::OfflineDevice { device: places[2].0 }).unwrap();
     replace(&mut world, v, places[0].0, by);
-    world.control(Command::OnlineDevice { device: places[2].0, generation: None }).unwrap();
+    world.control(Command::OnlineDevice { device: places[2].0, found: None }).unwrap();
     world.run_until_quiet();
     unreadable(&mut world, v)
 }

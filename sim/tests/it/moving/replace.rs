@@ -235,7 +235,7 @@ fn who_goes_and_comes_back_while_columns_go_is_no_worse_for_it() {
                 world.run(v, WRITE, 4 * i * MIB + 4096, 8192).unwrap();
             }
             if went && members(&world).contains(&who) {
-                world.control(Command::OnlineDevice { device, generation: None }).unwrap();
+                world.control(Command::OnlineDevice { device, found: None }).unwrap();
             }
             world.run_until(|w| state(w) != Some(State::Running));
             world.run_until_quiet();

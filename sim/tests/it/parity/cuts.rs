@@ -126,9 +126,7 @@ fn the_journal_never_brings_back_what_was_before_a_member_went() {
             change(&mut world);
             world.run(v, Op::Flush, 0, 0).expect("the others are there");
             if is_back {
-                world
-                    .control(Command::OnlineDevice { device: DeviceId(device), generation: None })
-                    .expect("it is there");
+                world.control(Command::OnlineDevice { device: DeviceId(device), found: None }).expect("it is there");
                 world.run_until_quiet();
             }
             world.crash(Crash::Power);

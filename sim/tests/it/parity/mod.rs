@@ -169,7 +169,7 @@ fn away_and_back(profile: Profile, checksum: &str, slip: Option<Slip>) {
     stir(&mut world, v, &mut rng, 80);
     world.verify();
     for &device in &away {
-        world.control(Command::OnlineDevice { device: DeviceId(device), generation: None }).unwrap();
+        world.control(Command::OnlineDevice { device: DeviceId(device), found: None }).unwrap();
     }
     stir(&mut world, v, &mut rng, 30);
     world.verify();
@@ -245,7 +245,7 @@ fn a_member_that_was_given_up_is_behind_in_everything_when_it_is_back() {
             assert_eq!(device_state(&world, 2), DeviceState::Failed);
             world.faults.0.clear();
             stir(&mut world, v, &mut rng, 60);
-            world.control(Command::OnlineDevice { device: DeviceId(2), generation: None }).unwrap();
+            world.control(Command::OnlineDevice { device: DeviceId(2), found: None }).unwrap();
             world.verify();
             stir(&mut world, v, &mut rng, 30);
             world.run_until_quiet();

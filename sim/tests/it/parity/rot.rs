@@ -140,7 +140,7 @@ fn changed_behind_a_cut(profile: Profile, slip: Option<Slip>) -> Result<(), Stri
         take_out(&mut world, away);
         world.run_until_quiet();
         world.run(v, Op::Read, 0, 64 * KIB).map_err(|e| format!("{profile:?} without {away}: {e:?}"))?;
-        world.control(Command::OnlineDevice { device: DeviceId(away), generation: None }).unwrap();
+        world.control(Command::OnlineDevice { device: DeviceId(away), found: None }).unwrap();
         world.run_until_quiet();
     }
     match is_made_good == (profile == Profile::Raid6) {
@@ -171,7 +171,7 @@ fn a_row_that_could_not_be_looked_at_is_when_its_members_are_back() {
         take_out(&mut world, away.device.0);
         world.run_until_quiet();
         assert_eq!(world.wrong_parity().len(), 1, "it cannot be looked at without {away:?}");
-        world.control(Command::OnlineDevice { device: away.device, generation: None }).unwrap();
+        world.control(Command::OnlineDevice { device: away.device, found: None }).unwrap();
         world.run_until_quiet();
         assert_eq!(world.wrong_parity(), [], "{away:?} is back");
         all_is_well(&mut world);
@@ -204,7 +204,7 @@ fn away_beside_a_changed_strip(other: u32, slip: Option<Slip>) -> Result<(), Str
     // Half a block, whose rest is read before it is written.
     world.run(v, WRITE, 512, 512).map_err(|e| format!("{away:?} is away and {other} is wrong: a write: {e:?}"))?;
     world.run_until_quiet();
-    world.control(Command::OnlineDevice { device: away, generation: None }).unwrap();
+    world.control(Command::OnlineDevice { device: away, found: None }).unwrap();
     world.run_until_quiet();
     scrub(&mut world);
     check_parity(&world);
@@ -239,7 +239,7 @@ fn rebuilt_beside_a_changed_parity(changed: usize, slip: Option<Slip>) -> Result
     for block in [0, 3, 4, 15] {
         world.disks[parity.device.index() - 1].corrupt(parity.offset + block * 4 * KIB + 100, 16);
     }
-    world.control(Command::OnlineDevice { device: away, generation: None }).unwrap();
+    world.control(Command::OnlineDevice { device: away, found: None }).unwrap();
     world.run_until_quiet();
     let repaired = |world: &World| world.engine().pool().devices().map(|d| d.counters.repaired).sum::<u64>();
     // Nobody reads Q as long as P is enough.
