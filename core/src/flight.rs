@@ -175,7 +175,7 @@ fn encode_input<'a>(w: &'a mut Writer, input: &Input) -> &'a mut Writer {
         Input::Verified { tag, bad } => w.u8(7).u64(*tag).u16(*bad),
         Input::Digested { tag, crc } => w.u8(8).u64(*tag).u32(*crc),
         Input::Intact { id } => w.u8(9).u32(id.0),
-        Input::Superblock { tag, is_whole } => w.u8(10).u64(*tag).u8(u8::from(*is_whole)),
+        Input::Superblock { tag, generation } => w.u8(10).u64(*tag).u64(generation.unwrap_or(0)),
     }
 }
 
@@ -197,7 +197,7 @@ fn decode_input(r: &mut Reader<'_>) -> Result<Input, Malformed> {
         7 => Input::Verified { tag: r.u64()?, bad: r.u16()? },
         8 => Input::Digested { tag: r.u64()?, crc: r.u32()? },
         9 => Input::Intact { id: IoId(r.u32()?) },
-        10 => Input::Superblock { tag: r.u64()?, is_whole: r.u8()? == 1 },
+        10 => Input::Superblock { tag: r.u64()?, generation: Some(r.u64()?).filter(|&generation| generation > 0) },
         _ => return Err(Malformed),
     })
 }
@@ -382,7 +382,8 @@ mod tests {
             Entry::Handle(Instant(1), Input::Verified { tag: 1, bad: 0x8001 }),
             Entry::Handle(Instant(1), Input::Digested { tag: 2, crc: 0x89ab_cdef }),
             Entry::Handle(Instant(1), Input::Intact { id: IoId(7) }),
-            Entry::Handle(Instant(1), Input::Superblock { tag: 1, is_whole: true }),
+            Entry::Handle(Instant(1), Input::Superblock { tag: 1, generation: Some(7) }),
+            Entry::Handle(Instant(1), Input::Superblock { tag: 1, generation: None }),
             control(Command::Set { name, value }),
             control(Command::SetDevice { device: DeviceId(1), name: "n".into(), value: "v".into() }),
             control(Command::OnlineDevice { device: DeviceId(1), found: None }),

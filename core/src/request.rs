@@ -126,8 +126,8 @@ pub enum Input {
     Superblock {
         /// The tag of the question.
         tag: u64,
-        /// It is one of this pool, for this device.
-        is_whole: bool,
+        /// Its generation; none if it is not one of this pool, for this device.
+        generation: Option<u64>,
     },
     /// What the clock on the wall says now, for people to read; the engine adds what has passed since.
     Clock {
@@ -167,8 +167,8 @@ pub enum Output {
         /// Whole blocks.
         data: alloc::vec::Vec<BufRange>,
     },
-    /// Is what was read into memory a superblock of this pool for this device: [`crate::meta::superblock::is_whole`]? Answered at
-    /// once, and exactly once, by [`Input::Superblock`].
+    /// Is what was read into memory a superblock of this pool for this device, and of which generation:
+    /// [`crate::meta::superblock::generation`]? Answered at once, and exactly once, by [`Input::Superblock`].
     Superblock {
         /// Comes back in the answer.
         tag: u64,

@@ -222,8 +222,8 @@ impl Pump {
                 }
                 Output::Superblock { tag, slot, pool, device } => {
                     let bytes = self.buffers.range(slot).expect("the engine names buffers that it was given");
-                    let is_whole = superblock::is_whole(bytes, pool, device);
-                    self.engine.handle(now, Input::Superblock { tag, is_whole });
+                    let generation = superblock::generation(bytes, pool, device);
+                    self.engine.handle(now, Input::Superblock { tag, generation });
                 }
                 Output::Compare { tag, a, b } => {
                     let equal = self.buffers.equal(a, b).expect("the engine names buffers that it was given");

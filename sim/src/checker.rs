@@ -122,7 +122,7 @@ impl Checker {
             Checker::Copies => (
                 "copies",
                 "a scrub tells every block whose copies differ and no other, and differences it tells while clients write are \
-                 there at that moment; a superblock that it calls damaged is",
+                 there at that moment; a superblock that it calls damaged is, or it is older than what was written there",
                 "what it misses while clients write; copies that are wrong alike; what it tells while devices misread",
             ),
             Checker::Tolerance => (

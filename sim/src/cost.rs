@@ -185,7 +185,7 @@ fn settle(engine: &mut Engine, now: &mut u64, issued: &mut Vec<IoId>) {
                     }
                 }
                 Output::Superblock { tag, .. } => {
-                    engine.handle(Instant(*now), Input::Superblock { tag, is_whole: true })
+                    engine.handle(Instant(*now), Input::Superblock { tag, generation: Some(u64::MAX) })
                 }
                 Output::Digest { tag, .. } => engine.handle(Instant(*now), Input::Digested { tag, crc: 0 }),
                 _ => {}

@@ -134,11 +134,11 @@ impl Records {
         record.map_or(Block::Stamps(stamps), |bytes| Block::Bytes(bytes.clone()))
     }
 
-    /// What was read is a whole superblock.
-    pub(crate) fn is_superblock(&self, stamps: &[u64], pool: Uuid, device: Uuid) -> bool {
+    /// The generation of a superblock that was read, if it is whole.
+    pub(crate) fn superblock(&self, stamps: &[u64], pool: Uuid, device: Uuid) -> Option<u64> {
         let blocks = stamps.as_chunks::<SECTORS>().0;
         let slot: Vec<u8> = blocks.iter().flat_map(|stamps| self.block(*stamps).bytes()).collect();
-        superblock::is_whole(&slot, pool, device)
+        superblock::generation(&slot, pool, device)
     }
 
     pub(crate) fn clear(&mut self) {

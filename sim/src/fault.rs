@@ -9,12 +9,13 @@
 //! | `Flipped` | succeeds | one bit of some blocks is another, once |
 //! | `Misread` | a read succeeds, some of them | as it was; one bit of what arrived is another |
 //! | `Misdirected` | a write succeeds | its content elsewhere on the device, nothing at its own place |
+//! | `Lost` | a write of the range succeeds | as it was |
 //! | `Slow` | takes so many times longer | as it was |
 //! | `Stuck` | is not answered before the end: then late, with an error, or never | as it was |
 //! | `Absent` | fails from a moment on | as it was |
 //! | `Pulled` | as absent; an opening of the pool after its return finds it again | the write cache is lost |
 //!
-//! A misdirected write, or a bit that changes, is not noticed until somebody reads or scrubs. Where content has no checksums,
+//! A write that is misdirected or lost, or a bit that changes, is not noticed until somebody reads or scrubs. Where content has no checksums,
 //! or they cannot be relied on since a run ended unclean, the [oracle](crate::oracle) is told which sectors were spoilt and
 //! lets them be wrong until they are written again.
 //!
@@ -118,6 +119,15 @@ pub enum Trouble {
         /// So many more.
         left: u64,
     },
+    /// Writes to a range are answered and leave nothing.
+    Lost {
+        /// First byte.
+        from: u64,
+        /// End.
+        to: u64,
+        /// So many more.
+        left: u64,
+    },
     /// It is not there from this moment on; what was under way may have arrived.
     Absent {
         /// In ns.
@@ -175,6 +185,7 @@ impl Trouble {
             | Trouble::Torn { .. }
             | Trouble::Misread { .. }
             | Trouble::Misdirected { .. }
+            | Trouble::Lost { .. }
             | Trouble::CacheLost { .. } => {}
             Trouble::Latent { since, .. } | Trouble::Flipped { since, .. } => *since += ns,
             Trouble::Absent { since } => *since += ns,
@@ -199,6 +210,8 @@ pub enum Strike {
     Forgets,
     /// It lands at this byte.
     LandsAt(u64),
+    /// It is answered, and leaves nothing.
+    Vanishes,
     /// A bit of what a read gives is another.
     Misreads,
 }
@@ -206,7 +219,7 @@ pub enum Strike {
 impl Strike {
     /// Whether the device says that all went well.
     pub fn is_silent(self) -> bool {
-        matches!(self, Strike::LandsAt(_) | Strike::Misreads)
+        matches!(self, Strike::LandsAt(_) | Strike::Vanishes | Strike::Misreads)
     }
 }
 
@@ -250,6 +263,12 @@ impl Faults {
                 Trouble::Misread { percent, left } if op == DeviceOp::Read && *left > 0 && rng.percent(*percent) => {
                     *left -= 1;
                     return Some(Strike::Misreads);
+                }
+                Trouble::Lost { from, to, left }
+                    if matches!(op, DeviceOp::Write { .. }) && *left > 0 && offset < *to && *from < offset + len =>
+                {
+                    *left -= 1;
+                    return Some(Strike::Vanishes);
                 }
                 Trouble::Misdirected { percent, left }
                     if matches!(op, DeviceOp::Write { .. }) && *left > 0 && rng.percent(*percent) =>

@@ -155,6 +155,8 @@ pub struct World {
     spoilt_rows: BTreeSet<(ChunkId, u32, u64)>,
     /// When a device lost its cache with a flush, for the last time.
     cache_lost: BTreeMap<u32, u64>,
+    /// Generations that this run wrote to slots of superblocks, as the disks say.
+    superblocks_written: BTreeMap<(u32, u64), u64>,
     batch: Vec<Input>,
 }
 
@@ -211,6 +213,7 @@ impl World {
             spoilt_still: BTreeSet::new(),
             spoilt_rows: BTreeSet::new(),
             cache_lost: BTreeMap::new(),
+            superblocks_written: BTreeMap::new(),
             batch: Vec::new(),
         }
     }

@@ -181,7 +181,7 @@ impl Bare {
                 Output::Idle { .. } => return told,
                 done @ Output::Done { .. } => told.push(done),
                 Output::Reply(_) | Output::Copy(_) | Output::Combine(_) | Output::Event(_) => {}
-                Output::Superblock { tag, .. } => self.put(Input::Superblock { tag, is_whole: true }),
+                Output::Superblock { tag, .. } => self.put(Input::Superblock { tag, generation: Some(u64::MAX) }),
                 Output::Digest { tag, .. } => self.put(Input::Digested { tag, crc: 0 }),
                 // What is read is right.
                 Output::Page(

@@ -374,7 +374,7 @@ impl Engine {
             Input::Compared { tag, equal } if tag & rows::TAG != 0 => self.row_compared(tag, equal),
             Input::Compared { tag, equal } => self.scrub_compared(tag, equal),
             Input::Verified { tag, bad } => self.verified(tag, bad),
-            Input::Superblock { tag, is_whole } => self.slot_checked(tag, is_whole),
+            Input::Superblock { tag, generation } => self.slot_checked(tag, generation),
             Input::Digested { tag, crc } => self.digested(tag, crc),
             Input::Clock { unix_s } => self.wall = (self.now, unix_s),
             Input::Tick => {}

@@ -116,9 +116,10 @@ impl core::fmt::Display for SlotError {
     }
 }
 
-/// Whether a slot holds a superblock that was written there, of this pool and for this device.
-pub fn is_whole(slot: &[u8], pool: Uuid, device: Uuid) -> bool {
-    Superblock::decode(slot).is_ok_and(|sb| sb.pool == pool && sb.device_uuid == device)
+/// The generation of the superblock in a slot; none where that is not whole, or not of this pool and for this device.
+pub fn generation(slot: &[u8], pool: Uuid, device: Uuid) -> Option<u64> {
+    let found = Superblock::decode(slot).ok()?;
+    ((found.pool, found.device_uuid) == (pool, device)).then_some(found.generation)
 }
 
 impl Superblock {

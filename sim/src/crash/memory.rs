@@ -106,9 +106,9 @@ impl Memory {
         combine::digest(&whole)
     }
 
-    /// Whether what was read is a whole superblock.
-    pub(crate) fn is_superblock(&self, slot: BufRange, pool: Uuid, device: Uuid) -> bool {
-        self.records.is_superblock(seen(&self.reads, &self.scratch, slot), pool, device)
+    /// The generation of a superblock that was read, if it is whole.
+    pub(crate) fn superblock(&self, slot: BufRange, pool: Uuid, device: Uuid) -> Option<u64> {
+        self.records.superblock(seen(&self.reads, &self.scratch, slot), pool, device)
     }
 
     /// Whether two ranges hold the same.

@@ -262,8 +262,8 @@ impl Reopener {
                     engine.handle(Instant(0), Input::Digested { tag, crc });
                 }
                 Output::Superblock { tag, slot, pool, device } => {
-                    let is_whole = self.memory.is_superblock(slot, pool, device);
-                    engine.handle(Instant(0), Input::Superblock { tag, is_whole });
+                    let generation = self.memory.superblock(slot, pool, device);
+                    engine.handle(Instant(0), Input::Superblock { tag, generation });
                 }
                 Output::Compare { tag, a, b } => {
                     let equal = self.memory.equal(a, b);

@@ -102,7 +102,7 @@ impl Recorder {
                     self.handle(Input::Complete { id: dispatch.id, result: Ok(()) });
                 }
                 Output::Compare { tag, .. } => self.handle(Input::Compared { tag, equal: true }),
-                Output::Superblock { tag, .. } => self.handle(Input::Superblock { tag, is_whole: true }),
+                Output::Superblock { tag, .. } => self.handle(Input::Superblock { tag, generation: Some(u64::MAX) }),
                 Output::Digest { tag, .. } => self.handle(Input::Digested { tag, crc: 0 }),
                 Output::Page(work) => pages::work_bare(work).into_iter().for_each(|input| self.handle(input)),
                 Output::Idle { .. } => break,

@@ -259,7 +259,7 @@ impl Server {
                 Output::Reply(_) | Output::Done { .. } => self.unanswered -= 1,
                 Output::Page(work) => self.look(work),
                 Output::Superblock { tag, .. } => {
-                    self.engine.handle(self.now, Input::Superblock { tag, is_whole: true });
+                    self.engine.handle(self.now, Input::Superblock { tag, generation: Some(u64::MAX) });
                 }
                 Output::Digest { tag, .. } => self.engine.handle(self.now, Input::Digested { tag, crc: 0 }),
                 Output::Copy(_) | Output::Combine(_) | Output::Event(_) => {}

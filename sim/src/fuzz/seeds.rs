@@ -133,6 +133,7 @@ pub(super) fn slots() -> Vec<Sample> {
         ("a-ring-of-nothing", changed(|sb| sb.log_blocks = 0)),
         ("a-column-behind-the-end", changed(|sb| sb.device_size = MIB)),
         ("numbers-near-their-end", changed(|sb| sb.log_seq = u64::MAX)),
+        ("an-image-near-the-end-of-numbers", changed(|sb| sb.image = u64::MAX)),
     ];
     fine.chain(damaged.map(|(name, bytes)| Sample::damaged(name, bytes))).collect()
 }

@@ -3,13 +3,14 @@
 use std::cmp::Reverse;
 
 use braid_core::device::RESERVED;
+use braid_core::meta::superblock::{SLOTS, Superblock};
 use braid_core::request::{DeviceOp, Dispatch, Input, IoError, Segment};
-use braid_core::units::{BLOCK, BufRange, IoId};
+use braid_core::units::{BLOCK, BufRange, DeviceId, IoId};
 
 use super::{Running, World, mix};
 use crate::checker::hold;
 use crate::device;
-use crate::disk::{Content, SECTOR};
+use crate::disk::{Block, Content, SECTOR};
 use crate::fault::{Strike, Trouble};
 use crate::pages::is_page;
 use crate::sabotage::Sabotage;
@@ -138,7 +139,7 @@ impl World {
             strike = Some(Strike::Fails(IoError::Gone));
         }
         let mut result = match strike {
-            None | Some(Strike::LandsAt(_) | Strike::Misreads) => Ok(()),
+            None | Some(Strike::LandsAt(_) | Strike::Vanishes | Strike::Misreads) => Ok(()),
             Some(Strike::Fails(error)) => Err(error),
             Some(Strike::Tears | Strike::Forgets) => Err(IoError::Media),
         };
@@ -177,12 +178,21 @@ impl World {
         let i = device.index() - 1;
         let is_fine = strike.is_none_or(Strike::is_silent);
         let percent = match strike {
-            None | Some(Strike::LandsAt(_) | Strike::Misreads) => 100,
+            None | Some(Strike::LandsAt(_) | Strike::Vanishes | Strike::Misreads) => 100,
             Some(Strike::Tears) => 50,
             Some(Strike::Fails(_) | Strike::Forgets) => *self.rng.pick(&[0, 50, 100]),
         };
-        if let (DeviceOp::Write { .. }, Some(Strike::LandsAt(lands))) = (op, strike) {
-            return self.misdirect(device, (offset, lands, len), content);
+        if is_fine && SLOTS.contains(&offset) && op == (DeviceOp::Write { fua: true }) {
+            self.note_superblock(device, offset, content);
+        }
+        match (op, strike) {
+            (DeviceOp::Write { .. }, Some(Strike::LandsAt(lands))) => {
+                return self.misdirect(device, (offset, Some(lands), len), content);
+            }
+            (DeviceOp::Write { .. }, Some(Strike::Vanishes)) => {
+                return self.misdirect(device, (offset, None, len), content);
+            }
+            _ => {}
         }
         if matches!(op, DeviceOp::Write { .. }) {
             self.check_memory(dispatch);
@@ -212,6 +222,14 @@ impl World {
             DeviceOp::Flush => {}
             DeviceOp::Discard => disks[i].discard(offset, len, rng),
             DeviceOp::WriteZeroes => disks[i].write_zeroes(offset, len, &mut takes),
+        }
+    }
+
+    /// A superblock is written, as the disk says.
+    fn note_superblock(&mut self, device: DeviceId, slot: u64, content: &Content) {
+        let bytes: Vec<u8> = content.blocks().iter().flat_map(Block::bytes).collect();
+        if let Ok(superblock) = Superblock::decode(&bytes) {
+            self.superblocks_written.insert((device.0, slot), superblock.generation);
         }
     }
 

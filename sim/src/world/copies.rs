@@ -125,12 +125,14 @@ impl World {
         found
     }
 
-    /// A superblock that is called damaged is.
+    /// A superblock that is called damaged is, or it is not the newest that was written.
     fn check_bad_superblock(&mut self, event: &Event) {
         let &Event::BadRecord { device, device_offset: at, len: SUPERBLOCK_SIZE } = event else { return };
         let slot = self.disks[device.index() - 1].read_bytes(at, SUPERBLOCK_SIZE);
         let pool = self.engine().pool();
-        if pool.device(device).is_some_and(|member| superblock::is_whole(&slot, pool.uuid, member.uuid)) {
+        let found = pool.device(device).and_then(|member| superblock::generation(&slot, pool.uuid, member.uuid));
+        let written = self.superblocks_written.get(&(device.0, at));
+        if found.is_some_and(|found| written.is_none_or(|&written| found >= written)) {
             self.wrong.push(Checker::Copies.says(format_args!("a whole superblock is called damaged: {event:?}")));
         }
     }

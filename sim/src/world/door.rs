@@ -28,7 +28,7 @@ impl World {
             Input::Compared { tag, equal } => mix(&mut self.hash, tag << 1 ^ u64::from(*equal) ^ 6 << 50),
             Input::Verified { tag, bad } => mix(&mut self.hash, tag << 1 ^ u64::from(*bad) ^ 7 << 50),
             Input::Digested { tag, crc } => mix(&mut self.hash, tag << 1 ^ u64::from(*crc) ^ 8 << 50),
-            Input::Superblock { tag, is_whole } => mix(&mut self.hash, tag << 1 ^ u64::from(*is_whole) ^ 9 << 50),
+            Input::Superblock { tag, generation } => mix(&mut self.hash, tag ^ generation.unwrap_or(0) << 1 ^ 9 << 50),
             Input::Clock { unix_s } => mix(&mut self.hash, *unix_s),
             Input::Tick => mix(&mut self.hash, 4),
         }
@@ -114,11 +114,12 @@ impl World {
                     self.input(Input::Digested { tag, crc });
                 }
                 Output::Superblock { tag, slot, pool, device } => {
-                    let is_whole = !self.keeps_payload || {
-                        let World { records, buffers, .. } = self;
-                        records.is_superblock(memory_in(buffers, slot), pool, device)
+                    let World { records, buffers, .. } = self;
+                    let generation = match self.keeps_payload {
+                        true => records.superblock(memory_in(buffers, slot), pool, device),
+                        false => Some(u64::MAX),
                     };
-                    self.input(Input::Superblock { tag, is_whole });
+                    self.input(Input::Superblock { tag, generation });
                 }
                 Output::Event(event) => {
                     mix(&mut self.hash, 5);

@@ -280,6 +280,7 @@ impl World {
             Crash::Process if was_suspended => oracle::Loses::Records,
             Crash::Process => oracle::Loses::Nothing,
         });
+        self.superblocks_written.clear();
         self.watches.clear();
         self.buffers.clear();
         self.scratch.clear();

@@ -12,10 +12,17 @@ use crate::disk::{Content, SECTOR};
 
 impl World {
     /// A write meant for `offset` arrives at `lands`.
-    pub(super) fn misdirect(&mut self, device: DeviceId, (offset, lands, len): (u64, u64, u64), content: &Content) {
-        self.disks[device.index() - 1].write(lands, content, false, || true);
+    pub(super) fn misdirect(
+        &mut self,
+        device: DeviceId,
+        (offset, lands, len): (u64, Option<u64>, u64),
+        content: &Content,
+    ) {
+        if let Some(lands) = lands {
+            self.disks[device.index() - 1].write(lands, content, false, || true);
+        }
         let blocks = |at: u64| (at / BLOCK..(at + len) / BLOCK).map(|block| (device.0, block));
-        self.spoil(blocks(offset).chain(blocks(lands)).collect());
+        self.spoil(blocks(offset).chain(lands.into_iter().flat_map(blocks)).collect());
     }
 
     /// These blocks hold what nobody wrote there.

@@ -7,11 +7,12 @@ use braid_core::control::Command;
 use braid_core::meta::superblock::{SLOTS, SUPERBLOCK_SIZE, Superblock};
 use braid_core::request::{Content, DeviceOp, Event};
 use braid_core::scrub::State;
-use braid_core::units::BLOCK;
-use braid_sim::World;
+use braid_core::units::{BLOCK, DeviceId, MIB};
 use braid_sim::disk::Disk;
 use braid_sim::fault::{Fault, Trouble};
+use braid_sim::{Crash, World};
 
+use crate::common::all_is_well;
 use crate::scrub::{WRITE, fill, finish, pool, scrub, state};
 
 #[test]
@@ -35,6 +36,20 @@ fn pages_of_the_pool_are_compared() {
     assert_eq!(copies[1].offset, chunk.columns[1].offset + offset);
 }
 
+/// Superblocks that are told not to be what was written.
+fn bad_superblocks(events: &[Event]) -> Vec<(u32, u64)> {
+    let bad = |event: &Event| match *event {
+        Event::BadRecord { device, device_offset, len: SUPERBLOCK_SIZE } => Some((device.0, device_offset)),
+        _ => None,
+    };
+    events.iter().filter_map(bad).collect()
+}
+
+/// What counts as CKSUM of the second member.
+fn cksum(world: &World) -> u64 {
+    world.engine().pool().device(DeviceId(2)).expect("a member").counters.checksum_errors
+}
+
 /// Superblocks are read at openings and by scrubs, which tell what is damaged there and write both slots of each anew.
 #[test]
 fn both_slots_of_every_superblock_are_whole_after_a_scrub() {
@@ -56,12 +71,8 @@ fn both_slots_of_every_superblock_are_whole_after_a_scrub() {
         assert!(is_whole(&world));
 
         let places = |wanted: fn(&Event) -> Option<(u32, u64)>| found.iter().filter_map(wanted).collect::<Vec<_>>();
-        let damaged = places(|event| match *event {
-            Event::BadRecord { device, device_offset, len: SUPERBLOCK_SIZE } => Some((device.0, device_offset)),
-            _ => None,
-        });
         let all: Vec<_> = (0..devices as u32).map(|i| (i + 1, SLOTS[i as usize % 2])).collect();
-        assert_eq!(damaged, all);
+        assert_eq!(bad_superblocks(&found), all);
         let unreadable = places(|event| match *event {
             Event::ScrubReadError { volume: None, len: SUPERBLOCK_SIZE, device, device_offset, .. } => {
                 Some((device.0, device_offset))
@@ -82,6 +93,107 @@ fn both_slots_of_every_superblock_are_whole_after_a_scrub() {
         let next = report(&world);
         assert_eq!((next.differences, next.read_errors, next.repaired), (0, 0, 0));
     }
+}
+
+/// A disk says that a superblock is written, and has the one before it.
+#[test]
+fn a_superblock_whose_write_was_lost_is_told_and_written_anew() {
+    for (checkpoints, later) in [(1, false), (2, false), (1, true)] {
+        let (mut world, v) = pool(2, Profile::Raid1, Profile::Raid1);
+        fill(&mut world, v);
+        world.control(Command::Checkpoint).unwrap();
+        world.run_until_quiet();
+        let trouble = Trouble::Lost { from: SLOTS[0], to: SLOTS[1] + SUPERBLOCK_SIZE, left: checkpoints };
+        world.faults.0.push(Fault { device: 2, trouble });
+        (0..checkpoints + u64::from(later)).for_each(|_| {
+            world.control(Command::Checkpoint).unwrap();
+        });
+        world.run_until_quiet();
+        let generations = world.superblocks().iter().map(|sb| sb.generation).collect::<Vec<_>>();
+        assert_eq!(generations[0] - generations[1], if later { 0 } else { checkpoints }, "{checkpoints} lost");
+        let (newest, before) = (SLOTS[(generations[0] % 2) as usize], cksum(&world));
+        let found = scrub(&mut world);
+        // What a later one was written beside counts for nothing.
+        let told: Vec<_> = if later { vec![] } else { vec![(2, newest)] };
+        assert_eq!(bad_superblocks(&found), told, "{checkpoints} lost");
+        let blocks = told.len() as u64 * (SUPERBLOCK_SIZE / BLOCK);
+        assert_eq!((world.engine().report().scrub.scrub.differences, cksum(&world) - before), (blocks, blocks));
+        let slot = |disk: &Disk, at| Superblock::decode(&disk.read_bytes(at, SUPERBLOCK_SIZE)).map(|sb| sb.generation);
+        let [a, b] = [0, 1].map(|disk| SLOTS.map(|at| slot(&world.disks[disk], at)));
+        assert_eq!(a, b, "they are written anew");
+        let found = scrub(&mut world);
+        assert_eq!(bad_superblocks(&found), []);
+        assert_eq!(world.engine().report().scrub.scrub.differences, 0);
+        world.crash(Crash::Power);
+        world.open().unwrap();
+        world.verify();
+        all_is_well(&mut world);
+    }
+}
+
+/// What is behind by right is not called damaged: after a power cut, of a member that was away, and of one that refused.
+#[test]
+fn superblocks_that_are_behind_by_right_are_not_told() {
+    let told = |world: &mut World, what: &str| {
+        let found = scrub(world);
+        assert_eq!(bad_superblocks(&found), [], "{what}");
+        world.run_until_quiet();
+    };
+    for steps in 0..40 {
+        let (mut world, v) = pool(2, Profile::Raid1, Profile::Raid1);
+        world.run(v, WRITE, 0, MIB).unwrap();
+        world.faults.0.push(Fault { device: 2, trouble: Trouble::Slow { since: 0, until: u64::MAX, factor: 20 } });
+        world.command(Command::Checkpoint);
+        (0..steps).for_each(|_| {
+            world.step();
+        });
+        world.crash(Crash::Power);
+        world.faults.0.clear();
+        world.open().unwrap();
+        // As early as it is served.
+        told(&mut world, "a power cut");
+        world.control(Command::OfflineDevice { device: DeviceId(2) }).unwrap();
+        (0..steps % 4).for_each(|_| {
+            world.control(Command::Checkpoint).unwrap();
+        });
+        told(&mut world, "a member is away");
+        world.control(Command::OnlineDevice { device: DeviceId(2), found: None }).unwrap();
+        told(&mut world, "it is back");
+        let slots = SLOTS[0]..SLOTS[1] + SUPERBLOCK_SIZE;
+        world.faults.0.push(Fault { device: 2, trouble: Trouble::writes_fail(slots, 1 + steps % 3) });
+        (0..1 + steps % 5).for_each(|_| {
+            world.control(Command::Checkpoint).unwrap();
+        });
+        world.run_until_quiet();
+        // A write that failed may have torn its slot.
+        scrub(&mut world);
+        told(&mut world, "a write failed");
+        all_is_well(&mut world);
+    }
+}
+
+/// The pool has no other copy of its records, so who refused a superblock goes on with the one before.
+#[test]
+fn a_superblock_that_was_refused_is_not_held_to_the_last_checkpoint() {
+    let mut refused = 0;
+    for writes in 0..12 {
+        let (mut world, v) = pool(2, Profile::Raid0, Profile::Single);
+        (0..writes).for_each(|i| world.run(v, WRITE, i * MIB, MIB).unwrap());
+        world.control(Command::Checkpoint).unwrap();
+        let system = world.engine().pool().chunks().find(|c| c.kind == ChunkType::System).unwrap().columns[0].device;
+        let slots = SLOTS[0]..SLOTS[1] + SUPERBLOCK_SIZE;
+        world.faults.0.push(Fault { device: system.0, trouble: Trouble::writes_fail(slots, 1) });
+        world.control(Command::Checkpoint).unwrap();
+        world.run_until_quiet();
+        let generations = world.superblocks().iter().map(|sb| sb.generation).collect::<Vec<_>>();
+        refused += usize::from(generations[0] != generations[1]);
+        // One that was torn is told, and that is right.
+        scrub(&mut world);
+        all_is_well(&mut world);
+        let found = scrub(&mut world);
+        assert_eq!(bad_superblocks(&found), [], "{writes} writes");
+    }
+    assert!(refused > 0);
 }
 
 /// A checkpoint that comes between reads a slot that is being written: the member is looked at again.

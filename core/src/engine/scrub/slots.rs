@@ -1,7 +1,8 @@
 //! Superblocks under a scrub: when all else was read, both slots of each member are read, one member after the other, and held to
-//! their own seal. Nothing else reads them while a pool is open, and the next opening has no copy of a member's own superblock.
+//! their own seal, the newer one to what was last written there, too: a disk may say that a write is done and lose it. Nothing else reads
+//! them while a pool is open, and the next opening has no copy of a member's own superblock.
 //!
-//! A checkpoint writes one slot of each, so a look that one came between says nothing, and is repeated. What is damaged is told
+//! A checkpoint writes one slot of each, so a look that one came between says nothing, and is repeated. What is damaged or older is told
 //! here, and written anew by the checkpoints that end a scrub.
 
 use super::again::TRIES_MAX;
@@ -43,6 +44,7 @@ struct Look {
 enum Verdict {
     /// Also of one that is not there any more.
     Whole,
+    /// Or older than what was written there.
     Damaged,
     Unreadable,
 }
@@ -95,9 +97,13 @@ impl Engine {
         }
     }
 
-    /// The host's answer: whether it is whole.
-    pub(in crate::engine) fn slot_checked(&mut self, slot: u64, is_whole: bool) {
-        self.slot_judged(slot, if is_whole { Verdict::Whole } else { Verdict::Damaged });
+    /// The host's answer: the generation, of one that is whole. A write that failed may have arrived, so a later one is none the worse.
+    pub(in crate::engine) fn slot_checked(&mut self, slot: u64, generation: Option<u64>) {
+        let device = self.scrub.slots.look.as_ref().and_then(|look| self.pool.device(look.device));
+        let written = device.map_or(0, |d| d.age.generation);
+        let is_newer = written % SLOTS.len() as u64 == slot;
+        let is_right = generation.is_some_and(|found| !is_newer || found >= written);
+        self.slot_judged(slot, if is_right { Verdict::Whole } else { Verdict::Damaged });
     }
 
     fn slot_judged(&mut self, slot: u64, verdict: Verdict) {
