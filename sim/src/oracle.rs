@@ -43,6 +43,8 @@ struct Cell {
     written_since: Option<u64>,
     /// Changes that were on their way then: they may be part of what was lost.
     lost: Vec<u64>,
+    /// When a crash found that no flush covered it: also where it is the same as before, as zeros in a hole are.
+    cut: Option<u64>,
 }
 
 impl Default for Cell {
@@ -54,6 +56,7 @@ impl Default for Cell {
             may_be_anything: false,
             written_since: None,
             lost: Vec::new(),
+            cut: None,
         }
     }
 }
@@ -150,6 +153,8 @@ pub struct Oracle {
     /// Volume and sector whose changes are told.
     pub watch: Option<(u32, u64)>,
     readers: Vec<Reader>,
+    /// What the last flush covers.
+    covered: u64,
 }
 
 impl Oracle {
@@ -304,6 +309,7 @@ impl Oracle {
 
     /// A flush is answered.
     pub fn flushed(&mut self, mark: u64) {
+        self.covered = self.covered.max(mark);
         self.tentative.clear();
         let vanished = std::mem::take(&mut self.vanished);
         self.going.retain(|id, _| !vanished.contains(id));
@@ -366,6 +372,7 @@ impl Oracle {
     /// Everything stops, and what is lost of it is undecided again. When only the process died, it stays as undecided as it
     /// was: a power cut may follow before anything is flushed.
     pub fn crash(&mut self, loses: Loses) {
+        self.seq += 1;
         self.readers.clear();
         if loses == Loses::Cache {
             self.cache_lost();
@@ -381,6 +388,9 @@ impl Oracle {
                 v.undecided.clear();
             }
             for cell in v.cells.values_mut() {
+                if cell.versions.len() > 1 || !cell.on_the_way.is_empty() {
+                    cell.cut = Some(self.seq);
+                }
                 if power && cell.versions.len() > 1 {
                     let is_taken_back = cell.written_since.take().is_some();
                     cell.may_be_anything |= is_taken_back;
@@ -401,7 +411,7 @@ impl Oracle {
         let mut lost = Vec::new();
         for (&volume, v) in self.volumes.iter().chain(&self.going) {
             // What a crash cut short is one version, and no flush covered it.
-            let is_cut = |cell: &Cell| cell.last().values.len() > 1;
+            let is_cut = |cell: &Cell| cell.last().values.len() > 1 || cell.cut.is_some_and(|cut| cut > self.covered);
             let is_open = |cell: &Cell| cell.versions.len() > 1 || is_cut(cell) || !cell.on_the_way.is_empty();
             // A block goes to its first place as a whole.
             let blocks: BTreeSet<u64> = v.cells.iter().filter(|(_, c)| is_open(c)).map(|(s, _)| s / SECTORS).collect();
@@ -484,15 +494,23 @@ mod tests {
     /// of its change before.
     #[test]
     fn what_went_with_a_cache_before_the_process_ended_may_be_anything() {
-        for (ends, fine) in [(Loses::Nothing, None), (Loses::Nothing, Some(false)), (Loses::Records, Some(false))] {
+        let ends = [(Loses::Nothing, None), (Loses::Nothing, Some(false)), (Loses::Records, Some(false))];
+        // Zeros in a hole are a first write, too.
+        for ((ends, fine), content) in ends.into_iter().flat_map(|ends| [(ends, 5), (ends, 0)]) {
             let mut oracle = Oracle::default();
             oracle.create(1);
-            oracle.change(1, 1, 0, 1, |_| 5);
+            oracle.change(1, 1, 0, 1, |_| content);
             fine.into_iter().for_each(|fine| oracle.changed(1, 1, 0, 1, fine, true));
             oracle.crash(ends);
             assert!(read(&mut oracle.clone(), 7).is_err(), "{ends:?} {fine:?}: nothing went yet");
+            let mut flushed = oracle.clone();
+            flushed.flushed(flushed.mark());
             oracle.crash(Loses::Cache);
             assert_eq!(read(&mut oracle, 7), Ok(()), "{ends:?} {fine:?}");
+            if content == 0 {
+                flushed.crash(Loses::Cache);
+                assert!(read(&mut flushed, 7).is_err(), "{ends:?} {fine:?}: it was flushed");
+            }
         }
     }
 }
