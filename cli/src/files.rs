@@ -94,7 +94,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name);
         fs::write(path("web.fio"), "[j]\n").expect("write");
-        fs::write(path("tank.flight"), "BRAIDFL1\0").expect("write");
+        fs::write(path("tank.flight"), "BRAIDFL2\0").expect("write");
         File::create(path("disk.img")).and_then(|file| file.set_len(FILE_MAX)).expect("a sparse file");
         File::create(path("huge.img")).and_then(|file| file.set_len(2 * FILE_MAX)).expect("a sparse file");
         fs::write(path("latin"), b"caf\xe9").expect("write");

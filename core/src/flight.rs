@@ -1,7 +1,7 @@
 //! A flight record: everything that came into one engine, from its opening on, so that another engine can be given the same.
 //!
 //! ```text
-//!   "BRAIDFL1"  boot  superblocks  reads of the opening  open  { handle | poll | digest }*
+//!   "BRAIDFL2"  boot  superblocks  reads of the opening  open  { handle | poll | digest }*
 //! ```
 //!
 //! An engine is a function of what it was opened from and of its inputs and their times. So the record holds those, and of
@@ -25,7 +25,7 @@ use crate::request::{Content, Input, IoError, Op, Output, Request};
 use crate::units::{BufId, ClientId, DeviceId, Instant, IoId, Uuid, VolumeId};
 
 /// What a record begins with.
-pub const MAGIC: &[u8; 8] = b"BRAIDFL1";
+pub const MAGIC: &[u8; 8] = b"BRAIDFL2";
 
 /// One entry.
 #[derive(Clone, Debug)]

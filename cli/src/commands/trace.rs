@@ -157,6 +157,10 @@ fn show(path: &Path, json: bool) -> Outcome {
 fn replay(path: &Path, json: bool) -> Outcome {
     let record = files::bytes(path, "what braid daemon --flight-record wrote")?;
     if !record.starts_with(MAGIC) {
+        // All but the last byte says what it is.
+        if record.starts_with(&MAGIC[..MAGIC.len() - 1]) {
+            return Err(unfit(path, "another version of braid made this flight record, and replays it"));
+        }
         return Err(unfit(path, "it does not begin as a flight record does; braid trace show reads traces"));
     }
     // What stops the engine is told in the error; where, is for whoever looks into it.

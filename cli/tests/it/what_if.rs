@@ -391,7 +391,8 @@ fn a_recorder_that_is_interrupted_leaves_a_whole_trace() {
 #[test]
 fn what_is_no_trace_is_told_at_once() {
     let real = desk();
-    fs::write(real.path("tank.flight"), "BRAIDFL1\0").expect("write");
+    fs::write(real.path("tank.flight"), "BRAIDFL2\0").expect("write");
+    fs::write(real.path("older.flight"), "BRAIDFL1\0").expect("write");
     real.disk("disk.img", 3 << 40);
     for (line, code, part) in [
         ("show nosuch.trace", 4, "there is no file nosuch.trace"),
@@ -399,6 +400,7 @@ fn what_is_no_trace_is_told_at_once() {
         (&*format!("show {}", real.word("tank.flight")), 2, "replay it with: braid trace replay"),
         (&*format!("show {}", real.word("web.fio")), 2, "no request in it"),
         (&*format!("replay {}", real.word("web.fio")), 2, "it does not begin as a flight record does"),
+        (&*format!("replay {}", real.word("older.flight")), 2, "another version of braid made this flight record"),
     ] {
         let run = real.braid(&format!("trace {line}"));
         assert!(run.code == code && run.err.contains(part), "{line}: {run:?}");
