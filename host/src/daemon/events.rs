@@ -139,7 +139,7 @@ impl Narrator {
             | Event::DeviceRemoved { .. } => return super::jobs::sentence(&self.pool, event, |id| self.device(id)),
             Event::Suspended => {
                 let message = format!(
-                    "pool {0} can write its records nowhere any more and is suspended: changes fail, reads go on; see to its devices, \
+                    "pool {0} can write its records nowhere any more and is suspended: changes fail; see to its devices, \
                      then: braid clear {0}",
                     self.pool
                 );

@@ -47,7 +47,7 @@ pub(super) fn of(report: &PoolReport, about: &About, degraded: u64) -> Vec<Probl
 }
 
 fn suspended(report: &PoolReport) -> Option<Problem> {
-    let message = "the pool's records can be written nowhere any more: changes fail with EIO, reads go on";
+    let message = "the pool's records can be written nowhere any more: changes fail with EIO";
     let action = || format!("see to its devices, then: braid clear {}", report.name);
     report.suspended.then(|| problem("pool.suspended", message.into(), Some(action())))
 }
@@ -61,8 +61,7 @@ pub(super) fn cache_failed(why: &str) -> Problem {
 /// A member that is not as it should be.
 fn state(report: &PoolReport, d: &DeviceReport, about: &About) -> Option<Problem> {
     let (id, pool, path) = (d.id, &report.name, &path_of(d, about));
-    // A suspended pool takes nobody back.
-    let is_awaited = about.away.contains(&id) && !report.suspended;
+    let is_awaited = about.away.contains(&id);
     Some(match d.state {
         DeviceState::Failed => {
             let why =
@@ -87,6 +86,7 @@ fn state(report: &PoolReport, d: &DeviceReport, about: &About) -> Option<Problem
         DeviceState::Missing => {
             let message = format!("device {id} (last seen at {}, {}) is missing", d.path, d.uuid);
             let action = match is_awaited {
+                _ if report.suspended => format!("connect it, then: braid clear {pool}"),
                 true => "connect it: it is taken back by itself".into(),
                 false => format!("connect it, then: braid online {pool} {id}"),
             };

@@ -439,13 +439,15 @@ pub(super) mod tests {
         behind.suspended = true;
         assert_eq!(status(&behind, &about()).state.name(), "SUSPENDED");
         // Also where some content cannot be reached: it says what to do.
-        let mut suspended = report(Raid0, one, vec![chunk(1, ChunkType::Data, Raid0, &[1, 2, 3])]);
+        let away = [Online, Missing, Online, Online];
+        let mut suspended = report(Raid0, away, vec![chunk(1, ChunkType::Data, Raid0, &[1, 2, 3])]);
         suspended.suspended = true;
-        let told = status(&suspended, &about());
+        let told = status(&suspended, &About { away: BTreeSet::from([DeviceId(2)]), ..about() });
         assert_eq!(told.state.name(), "SUSPENDED");
         let actions: Vec<&str> = told.problems.iter().filter_map(|p| p.action.as_deref()).collect();
         assert!(actions.iter().all(|action| !action.contains("import")), "{actions:?}");
-        assert_eq!(actions.iter().filter(|action| action.ends_with("braid clear tank")).count(), 2, "{actions:?}");
+        assert!(!actions.iter().any(|action| action.contains("by itself")), "{actions:?}");
+        assert_eq!(actions.iter().filter(|action| action.ends_with("braid clear tank")).count(), 3, "{actions:?}");
         let empty = status(&report(Profile::Raid0, all, vec![]), &about());
         assert_eq!(empty.survivable_failures, 0, "an empty pool promises what a full one keeps");
     }
