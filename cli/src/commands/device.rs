@@ -42,7 +42,7 @@ pub(crate) fn offline(context: &Context, args: OfflineArgs) -> Outcome {
 /// `clear`.
 pub(crate) fn clear(context: &Context, args: ClearArgs) -> Outcome {
     let ClearArgs { pool, device } = args;
-    context.change(ClearErrors { pool, device })
+    context.change(ClearErrors { pool, device, counts_only: false })
 }
 
 fn list(context: &Context, args: ListArgs) -> Outcome {
@@ -72,7 +72,7 @@ fn stats(context: &Context, args: StatsArgs) -> Outcome {
     if args.reset {
         let pools: BTreeSet<&String> = devices.iter().map(|d| &d.pool).collect();
         for pool in pools {
-            context.client.call(ClearErrors { pool: pool.clone(), device: None })?;
+            context.client.call(ClearErrors { pool: pool.clone(), device: None, counts_only: true })?;
         }
     }
     Ok(u8::from(args.check && !devices.iter().all(no_errors)))

@@ -172,6 +172,8 @@ fn a_spare_is_told_to_take_the_place_of_a_member() {
     // A member is no spare.
     let run = real.braid(&format!("replace tank 2 {}", real.word("d0.img")));
     assert!(run.code == 5 && run.err.contains("is device 1 of pool tank"), "{run:?}");
+    let run = real.braid(&format!("replace --class nvme tank 2 {third}"));
+    assert!(run.code == 2 && run.err.contains("is a spare of class"), "{run:?}");
     real.ok(&format!("replace -w tank 2 {third}"));
     assert_eq!(ids(&real), [1, 3]);
     assert!(real.json("status tank")[0]["spares"].as_array().is_none_or(Vec::is_empty));

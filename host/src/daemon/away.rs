@@ -81,8 +81,9 @@ impl Wait {
         if is_changed || is_another {
             self.pause = LOOK_EVERY;
         }
-        let is_left_alone = self.attached.is_none() && now < self.next;
-        if is_left_alone || !is_changed && !is_another && now < self.next {
+        // Before the first look it is left alone, whatever changes.
+        let may_wait = self.attached.is_none() || !is_changed && !is_another;
+        if may_wait && now < self.next {
             return None;
         }
         self.next = now + self.pause;
@@ -97,10 +98,10 @@ impl Wait {
 struct Waits(BTreeMap<(Uuid, DeviceId), Wait>);
 
 impl Waits {
-    /// Of those that are in use again only what tells how often they go.
-    fn tidy(&mut self, now: Instant, is_open: impl Fn(Uuid) -> bool) {
-        self.0
-            .retain(|(pool, _), wait| is_open(*pool) && wait.back.is_none_or(|back| now.duration_since(back) < STEADY));
+    /// Of those that are in use again only what tells how often they go, unless somebody else brought them back.
+    fn tidy(&mut self, now: Instant, is_away: impl Fn(&(Uuid, DeviceId)) -> bool) {
+        let was_here_lately = |wait: &Wait| wait.back.is_some_and(|back| now.duration_since(back) < STEADY);
+        self.0.retain(|member, wait| is_away(member) || was_here_lately(wait));
     }
 }
 
@@ -126,11 +127,10 @@ impl Daemon {
     }
 
     fn take_back(&self, waits: &mut Waits) {
-        let pools = self.pools.all();
         let now = Instant::now();
-        waits.tidy(now, |uuid| pools.iter().any(|pool| pool.uuid == uuid));
-        let away: Vec<(Arc<OpenPool>, DeviceId)> =
-            pools.iter().flat_map(|pool| pool.about().away.into_iter().map(|id| (pool.clone(), id))).collect();
+        let of = |pool: Arc<OpenPool>| pool.about().away.into_iter().map(move |id| (pool.clone(), id));
+        let away: Vec<(Arc<OpenPool>, DeviceId)> = self.pools.all().into_iter().flat_map(of).collect();
+        waits.tidy(now, |member| away.iter().any(|(pool, id)| (pool.uuid, *id) == *member));
         if away.is_empty() {
             return;
         }
@@ -140,9 +140,9 @@ impl Daemon {
                 // It is to leave, or the pool was closed.
                 continue;
             };
-            let place = places(&pool, &device).iter().find_map(|path| stamp(path));
+            let stamp = places(&pool, &device).iter().find_map(|path| stamp(path));
             let wait = waits.0.entry((pool.uuid, id)).or_insert_with(|| Wait::new(now));
-            let Some(place) = wait.look(now, place, &attached) else { continue };
+            let Some(place) = wait.look(now, stamp, &attached) else { continue };
             match self.bring_back(&pool.name, id, place) {
                 Ok(change) => {
                     wait.back = Some(Instant::now());

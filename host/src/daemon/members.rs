@@ -215,6 +215,12 @@ impl Daemon {
         let _change = lock(&pool.change);
         let report = pool.report()?;
         let device = leaving(pool, &report, DeviceId(request.device))?.id;
+        let spare = leaving(pool, &report, by)?;
+        if request.new.class.as_deref().is_some_and(|class| class != spare.class.name()) {
+            let message = format!("{} is a spare of class {}, and stays in it", request.new.path, spare.class.name());
+            let hint = format!("leave --class out, or: braid device set class=CLASS {} {by}", pool.name);
+            return Err(ApiError::usage("device.class_of_spare", message).hint(hint));
+        }
         let outlooks = pool.ask(move |pump| {
             pump.with_engine(move |engine| {
                 Ok((engine.pool().outlook(), engine.may_replace(device, by, std::iter::empty())?))

@@ -302,6 +302,9 @@ fn becomes_suspended(real: &Real) {
     let status = real.ok("status tank");
     assert!(status.contains("state: SUSPENDED") && status.contains("braid clear tank"), "{status}");
     assert!(real.ok("events tank").contains("pool.suspended"));
+    // Who only looks at counters and sets them back opens nothing.
+    real.ok("device stats -z tank");
+    assert!(real.ok("status tank").contains("state: SUSPENDED"));
 }
 
 /// In use again, under a file that was open all the time.

@@ -96,7 +96,7 @@ pub struct OfflineDevice {
     pub device: String,
 }
 
-/// Errors of one member, or of all, are counted from 0 again.
+/// Errors of one member, or of all, are counted from 0 again. A suspended pool is opened again.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClearErrors {
@@ -105,6 +105,9 @@ pub struct ClearErrors {
     /// The member: id, path, last part of the path, or uuid; all of them without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
+    /// Only count: a suspended pool stays as it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub counts_only: bool,
 }
 
 /// Look for what could be a member.

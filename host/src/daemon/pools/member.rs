@@ -101,10 +101,10 @@ impl Daemon {
         Ok(Change { changed: done != Done::Unchanged, what, notes, ..Change::default() })
     }
 
-    /// Counts errors anew, and says again which there are. A suspended pool is opened again.
+    /// Counts errors anew, and says again which there are. A suspended pool is opened again, if that is meant as well.
     pub(in crate::daemon) fn clear_errors(&self, request: &ClearErrors) -> Result<Change, ApiError> {
         let pool = self.pools.get(&request.pool)?;
-        let resumed = self.resume(&pool)?;
+        let resumed = if request.counts_only { None } else { self.resume(&pool)? };
         let one = request.device.as_ref().map(|word| member(&pool, word)).transpose()?;
         let id = one.as_ref().map(|device| device.id);
         let done = pool.ask(move |pump| pump.control(Command::ClearErrors { device: id }))?;

@@ -94,7 +94,7 @@ fn errors_are_told_by_the_status_until_they_are_cleared() {
     assert!(problems()[0].message.contains("not what its checksum says, 1 block was written anew"), "{:?}", problems());
     let clear = |device: Option<&str>| {
         let device = device.map(String::from);
-        world.device_clear(ClearErrors { pool: "tank".into(), device })
+        world.device_clear(ClearErrors { pool: "tank".into(), device, ..Default::default() })
     };
     assert_eq!(clear(Some("9")).unwrap_err().code, "device.not_found");
     assert_eq!(errors(), before, "nothing was cleared");
