@@ -7,7 +7,7 @@
 //!       ^                  ^ |                                  |
 //!       |                  | '-- looked for: where it was, when something changed there, or after a pause;
 //!       |                  |     everywhere, when a block device came or went
-//!       |                  '--- within ten minutes: left alone for 1 s, 2 s, 4 s ... first ----.
+//!       |                  '--- within ten minutes: left alone for 2 s, 4 s, 8 s ... first ----.
 //!       '------------------------------------------------------------------------------------'
 //! ```
 //!

@@ -172,7 +172,7 @@ impl Daemon {
         let claimed = self.claim_all(std::slice::from_ref(&request.new), request.force, instead)?;
         let _change = lock(&pool.change);
         let report = pool.report()?;
-        let member = leaving(&pool, &report, old)?;
+        let member = member_of(&pool, &report, old)?;
         let mut asked = request.new.clone();
         let class = asked.class.get_or_insert_with(|| member.class.name().to_string()).clone();
         let mut notes: Vec<String> = claimed.iter().flat_map(|c| c.facts.note.clone()).collect();
@@ -214,8 +214,8 @@ impl Daemon {
     fn replace_by_spare(&self, pool: &OpenPool, request: &ReplaceDevice, by: DeviceId) -> Result<Change, ApiError> {
         let _change = lock(&pool.change);
         let report = pool.report()?;
-        let device = leaving(pool, &report, DeviceId(request.device))?.id;
-        let spare = leaving(pool, &report, by)?;
+        let device = member_of(pool, &report, DeviceId(request.device))?.id;
+        let spare = member_of(pool, &report, by)?;
         if request.new.class.as_deref().is_some_and(|class| class != spare.class.name()) {
             let message = format!("{} is a spare of class {}, and stays in it", request.new.path, spare.class.name());
             let hint = format!("leave --class out, or: braid device set class=CLASS {} {by}", pool.name);
@@ -235,8 +235,8 @@ impl Daemon {
     }
 }
 
-/// The member that is to leave.
-fn leaving<'a>(pool: &OpenPool, report: &'a PoolReport, device: DeviceId) -> Result<&'a DeviceReport, ApiError> {
+/// One of its members.
+fn member_of<'a>(pool: &OpenPool, report: &'a PoolReport, device: DeviceId) -> Result<&'a DeviceReport, ApiError> {
     let found = report.devices.iter().find(|d| d.id == device);
     found.ok_or_else(|| ApiError::no_device(&pool.name, device.0))
 }
@@ -249,7 +249,7 @@ fn replacement(
     (before, after): (Outlook, Outlook),
     notes: Vec<String>,
 ) -> Result<Change, ApiError> {
-    let old = leaving(pool, report, DeviceId(request.device))?;
+    let old = member_of(pool, report, DeviceId(request.device))?;
     let what = format!(
         "{} replaces device {} ({}) of pool {}: {} of content move",
         request.new.path,
