@@ -307,13 +307,14 @@ fn an_operator_of_disks_that_come_and_go() {
     if !have("an_operator_of_disks_that_come_and_go", &FUSE) {
         return;
     }
+    let mut returned = 0;
     for seed in seeds() {
         let (mut real, mut dice) = (Real::start(), Dice(seed));
         let disks = Disks::failing();
-        let members: Vec<String> = (0..5 + dice.below(2)).map(|_| disks.make(&real, DISK)).collect();
+        let made: Vec<String> = (0..5 + dice.below(2)).map(|_| disks.make(&real, DISK)).collect();
         let shape = dice.pick(&SHAPES);
         let mut ledger = Ledger::new(&real, seed);
-        create(&real, ledger.way, &mut dice, shape, &members.join(" "));
+        create(&real, ledger.way, &mut dice, shape, &made.join(" "));
         let rules = Rules { may_be_short: false, ..Rules::default() };
         let mut out = None;
         for _ in 0..STEPS * 2 {
@@ -321,13 +322,14 @@ fn an_operator_of_disks_that_come_and_go() {
             match (out, dice.below(if out.is_none() { 4 } else { 8 })) {
                 (None, 0) => {
                     whole(&real);
-                    let number = dice.below(disks.count() as u64) as usize;
+                    let (list, _) = members(&real);
+                    let number = number_of(&list[dice.below(list.len() as u64) as usize].1);
                     println!("disk {number} is pulled");
                     disks.pull(number);
                     out = Some(number);
                 }
                 (Some(number), 0) => {
-                    come_back(&real, &disks, number);
+                    returned += usize::from(come_back(&real, &disks, number));
                     out = None;
                 }
                 (_, 1) => {
@@ -339,21 +341,31 @@ fn an_operator_of_disks_that_come_and_go() {
                 _ => operate(&real, &mut dice, &disks, rules),
             }
         }
-        out.into_iter().for_each(|number| come_back(&real, &disks, number));
+        returned += out.into_iter().filter(|&number| come_back(&real, &disks, number)).count();
         end(&real, &mut ledger);
     }
+    assert!(returned > 0 || seeds().len() == 1, "nobody was missed");
 }
 
-/// It is there again, where it was, and nobody says so.
-fn come_back(real: &Real, disks: &Disks, number: usize) {
-    println!("disk {number} is there again");
+/// Of a disk that [`Disks::make`] made.
+fn number_of(path: &str) -> usize {
+    let name = path.rsplit('/').next().and_then(|name| name.strip_prefix("disk")?.strip_suffix(".img"));
+    name.and_then(|number| number.parse().ok()).expect("a path of ours")
+}
+
+/// It is there again, where it was, and nobody says so; whether it was missed.
+fn come_back(real: &Real, disks: &Disks, number: usize) -> bool {
+    let is_away = |member: &serde_json::Value| ["MISSING", "FAILED"].iter().any(|state| member["state"] == *state);
+    let is_missed = || real.json("device list tank").as_array().expect("a list").iter().any(is_away);
+    let was_missed = is_missed();
+    println!("disk {number} is there again, missed: {was_missed}");
     disks.plug_in(number);
     let begun = Instant::now();
-    let is_away = |member: &serde_json::Value| ["MISSING", "FAILED"].iter().any(|state| member["state"] == *state);
-    while real.json("device list tank").as_array().expect("a list").iter().any(is_away) {
+    while is_missed() {
         assert!(begun.elapsed() < Duration::from_secs(60), "{}", real.ok("status tank"));
         std::thread::sleep(Duration::from_millis(100));
     }
+    was_missed
 }
 
 /// As where they are in one enclosure, or on one file system. The client stays connected, unless the daemon is killed.
