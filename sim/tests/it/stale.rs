@@ -2,7 +2,7 @@
 
 use braid_core::control::{Command, Done};
 use braid_core::regions::{ROWS, row_unit};
-use braid_core::request::{Content, Event, Op, RequestError};
+use braid_core::request::{Content, DeviceOp, Event, Op, RequestError};
 use braid_core::units::{BLOCK, DeviceId, MIB, UNIT, VolumeId};
 use braid_core::{ChunkType, DeviceState, Profile};
 use braid_sim::fault::{Fault, Trouble};
@@ -364,6 +364,28 @@ fn repeated_errors_fail_a_member_and_an_operator_brings_it_back_whole() {
     world.control(Command::OnlineDevice { device: TWO, found: None }).unwrap();
     fine(&mut world);
     assert_eq!(state(&world, TWO), DeviceState::Online);
+}
+
+/// It failed with something in its cache that no flush covers: what it gets from then on is flushed all the same.
+#[test]
+fn a_member_that_failed_is_flushed_again_when_it_is_back() {
+    let (mut world, v) = mirror(Profile::Raid1, 2);
+    world.run(v, WRITE, 0, BLOCK).unwrap();
+    befalls(&mut world, Trouble::writes_fail(0..u64::MAX >> 1, u64::MAX));
+    (0..24).for_each(|i| world.run(v, WRITE, i * MIB, BLOCK).unwrap());
+    assert_eq!(state(&world, TWO), DeviceState::Failed);
+    world.run(v, Op::Flush, 0, 0).unwrap();
+    world.faults.0.clear();
+    world.control(Command::OnlineDevice { device: TWO, found: None }).unwrap();
+    world.run_until_quiet();
+    assert_eq!(state(&world, TWO), DeviceState::Online);
+    world.keep_dispatched = true;
+    world.dispatched.clear();
+    world.run(v, WRITE, 0, BLOCK).unwrap();
+    world.run(v, Op::Flush, 0, 0).unwrap();
+    let flushed: Vec<u32> = world.dispatched.iter().filter(|d| d.op == DeviceOp::Flush).map(|d| d.device.0).collect();
+    assert!(flushed.contains(&2), "only {flushed:?} were flushed");
+    fine(&mut world);
 }
 
 #[test]

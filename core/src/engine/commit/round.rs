@@ -158,11 +158,12 @@ impl Engine {
 
     /// Asks every device with unflushed writes to flush; how many that are.
     pub(super) fn flush_devices(&mut self, owner: Owner) -> u32 {
-        // Whoever went away has nothing to flush: what may have gone with its cache is noted, or told.
         let Engine { pool, commit, .. } = self;
-        commit.dirty.retain(|&id| pool.device(id).is_some_and(|d| d.is_dirty() && d.state.is_used()));
-        let dirty: Vec<(DeviceId, u64)> =
-            commit.dirty.iter().filter_map(|&id| pool.device(id)).map(|d| (d.id, d.written)).collect();
+        commit.dirty.retain(|&id| pool.device(id).is_some_and(Device::is_dirty));
+        // Whoever went away has nothing to flush: what may have gone with its cache is noted, or told. One that failed is left out, and
+        // stays on the list, since it may be in use again.
+        let dirty = commit.dirty.iter().filter_map(|&id| pool.device(id)).filter(|d| d.state.is_used());
+        let dirty: Vec<(DeviceId, u64)> = dirty.map(|d| (d.id, d.written)).collect();
         if owner == Owner::Flush {
             self.commit.unflushed = false;
         }
