@@ -157,6 +157,22 @@ fn a_member_of_before_the_last_run_is_made_anew() {
     }
 }
 
+/// Four writes, from this MiB on, with a checkpoint after each.
+fn write_on(world: &mut World, v: VolumeId, from: u64) {
+    for i in from..from + 4 {
+        world.run(v, WRITE, i * MIB, MIB / 4).unwrap();
+        world.control(Command::Checkpoint).unwrap();
+    }
+}
+
+/// It opens, nothing is lost, and whether a member is made anew.
+fn opens_well(world: &mut World, anew: bool, what: &str) {
+    world.open().unwrap();
+    world.verify();
+    all_is_well(world);
+    assert_eq!((told(world) > 0, world.unequal()), (anew, vec![]), "{what}");
+}
+
 /// How often a member was made anew.
 fn told(world: &World) -> usize {
     let told = Event::DeviceOlder { device: TWO, is_spared: true };
@@ -175,10 +191,7 @@ fn a_member_that_was_away_is_the_one_that_went() {
             world.control(Command::Checkpoint).unwrap();
             world.run(v, WRITE, 0, MIB / 4).unwrap();
             world.control(Command::OfflineDevice { device: TWO }).unwrap();
-            for i in 0..4 {
-                world.run(v, WRITE, i * MIB, MIB / 4).unwrap();
-                world.control(Command::Checkpoint).unwrap();
-            }
+            write_on(&mut world, v, 0);
             close(&mut world);
             if is_copy {
                 world.disks[1] = old;
@@ -190,11 +203,7 @@ fn a_member_that_was_away_is_the_one_that_went() {
                 });
                 world.crash(Crash::Power);
             }
-            world.open().unwrap();
-            world.verify();
-            all_is_well(&mut world);
-            assert_eq!(told(&world) > 0, is_copy, "{steps} steps");
-            assert_eq!(world.unequal(), [], "{steps} steps");
+            opens_well(&mut world, is_copy, &format!("{steps} steps"));
         }
     }
 }
@@ -206,10 +215,7 @@ fn a_power_cut_on_the_way_back_makes_nobody_older() {
         let (mut world, v, _) = closed(Profile::Raid1, 2, "none");
         world.open().unwrap();
         world.control(Command::OfflineDevice { device: TWO }).unwrap();
-        for i in 0..4 {
-            world.run(v, WRITE, i * MIB, MIB / 4).unwrap();
-            world.control(Command::Checkpoint).unwrap();
-        }
+        write_on(&mut world, v, 0);
         // The other one's superblock is there long before its own.
         let trouble = Trouble::Slow { since: 0, until: u64::MAX, factor: 20 };
         world.faults.0.push(Fault { device: 2, trouble });
@@ -218,10 +224,7 @@ fn a_power_cut_on_the_way_back_makes_nobody_older() {
             world.step();
         });
         world.crash(Crash::Power);
-        world.open().unwrap();
-        world.verify();
-        all_is_well(&mut world);
-        assert_eq!((told(&world), world.unequal()), (0, vec![]), "{steps} steps");
+        opens_well(&mut world, false, &format!("{steps} steps"));
     }
 }
 
@@ -236,20 +239,14 @@ fn a_superblock_that_cannot_be_written_makes_nobody_older() {
             world.faults.0 = vec![Fault { device: 2, trouble: Trouble::writes_fail(slots, u64::MAX) }];
             world.open().unwrap();
             world.run_until_quiet();
-            for j in 0..4 {
-                world.run(v, WRITE, (i + j) * MIB, MIB / 4).unwrap();
-                world.control(Command::Checkpoint).unwrap();
-            }
+            write_on(&mut world, v, i);
             if run == i {
                 world.faults.0.clear();
             }
             world.crash(Crash::Power);
         }
         world.faults.0.clear();
-        world.open().unwrap();
-        world.verify();
-        all_is_well(&mut world);
-        assert_eq!((told(&world), world.unequal()), (0, vec![]), "run {run}, one slot {is_one}");
+        opens_well(&mut world, false, &format!("run {run}, one slot {is_one}"));
     }
 }
 
