@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use crate::ChunkType;
 use crate::allocator;
 use crate::chunk::Chunk;
-use crate::device::{Device, DeviceState, RESERVED, Used};
+use crate::device::{Device, DeviceState, RESERVED, Role, Used};
 use crate::job::Job;
 use crate::meta::record::Record;
 use crate::meta::superblock::{LAGGING_MAX, WITHOUT_MAX};
@@ -155,9 +155,10 @@ impl Pool {
         self.devices().filter(is_away).map(|d| d.id).take(WITHOUT_MAX).collect()
     }
 
-    /// Members whose superblocks may say less than the image before this one, and which image they say: first those in use.
+    /// Members whose superblocks may say less than the image before this one, and which image they say: first those in use. One that
+    /// parts is among them, since a checkpoint that was under way when it began to has it still.
     pub(crate) fn lagging(&self, image: u64) -> Vec<(DeviceId, u64)> {
-        let lags = |d: &&Device| d.is_recorded() && d.age.image.saturating_add(1) < image;
+        let lags = |d: &&Device| d.role != Role::Joining && d.age.image.saturating_add(1) < image;
         let of = |is_used: bool| self.devices().filter(move |d| d.state.is_used() == is_used).filter(lags);
         of(true).chain(of(false)).map(|d| (d.id, d.age.image)).take(LAGGING_MAX).collect()
     }

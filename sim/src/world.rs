@@ -58,8 +58,10 @@ struct Asked {
 /// A write that a block of a device missed, and a client believes written.
 #[derive(Clone, Copy)]
 struct Missed {
-    /// The last request by then.
+    /// The last request when it was answered.
     since: u64,
+    /// And when that was.
+    at: u64,
     volume: VolumeId,
     /// Its first byte in the volume.
     block: u64,

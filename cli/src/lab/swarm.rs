@@ -25,8 +25,6 @@ struct Tally {
     runs: AtomicU64,
     answered: AtomicU64,
     crashes: AtomicU64,
-    /// Members taken for older copies.
-    older: AtomicU64,
     /// Over the traces of all runs, in whatever order they came.
     trace: AtomicU64,
 }
@@ -36,7 +34,6 @@ impl Tally {
         self.runs.fetch_add(1, Ordering::Relaxed);
         self.answered.fetch_add(summary.answered, Ordering::Relaxed);
         self.crashes.fetch_add(summary.crashes, Ordering::Relaxed);
-        self.older.fetch_add(summary.older, Ordering::Relaxed);
         self.trace.fetch_xor(summary.hash, Ordering::Relaxed);
     }
 
@@ -44,14 +41,14 @@ impl Tally {
         self.runs.load(Ordering::Relaxed) == 0
     }
 
-    fn counts(&self) -> [u64; 4] {
-        [&self.runs, &self.answered, &self.crashes, &self.older].map(|n| n.load(Ordering::Relaxed))
+    fn counts(&self) -> [u64; 3] {
+        [&self.runs, &self.answered, &self.crashes].map(|n| n.load(Ordering::Relaxed))
     }
 
     fn text(&self, begun: Instant) -> String {
-        let [runs, answered, crashes, older] = self.counts();
+        let [runs, answered, crashes] = self.counts();
         let seconds = begun.elapsed().as_secs_f64();
-        format!("{runs} runs, {answered} requests, {crashes} crashes, {older} members made anew, {seconds:.0} s")
+        format!("{runs} runs, {answered} requests, {crashes} crashes, {seconds:.0} s")
     }
 }
 
@@ -69,10 +66,10 @@ pub(super) fn swarm(flags: &SwarmFlags, json: bool) -> Outcome {
     }
     match found {
         None => {
-            let [runs, requests, crashes, older] = tally.counts();
+            let [runs, requests, crashes] = tally.counts();
             let trace = format!("{:016x}", tally.trace.load(Ordering::Relaxed));
             let counts = json!({
-                "failed": false, "runs": runs, "requests": requests, "crashes": crashes, "older": older, "trace": trace
+                "failed": false, "runs": runs, "requests": requests, "crashes": crashes, "trace": trace
             });
             commands::print(&match json {
                 true => in_json(counts),

@@ -473,6 +473,11 @@ impl Engine {
         self.ios[id.0].charged
     }
 
+    /// When the first of the I/Os of a command in flight was asked for.
+    pub fn asked_at(&self, id: IoId) -> Instant {
+        self.command(id).map(|io| io.admitted).min().unwrap_or(self.now)
+    }
+
     /// What a member's queue has and had, by class; `None` for a stranger. The same as in the
     /// [report](Self::report), without a copy.
     pub fn queue_stats(&self, device: DeviceId) -> Option<&QueueStats> {

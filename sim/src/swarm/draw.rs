@@ -1,6 +1,7 @@
 //! A scenario from a seed.
 
 use braid_core::control::{Command, VolumeClass};
+use braid_core::device::FAULTS_MAX;
 use braid_core::units::{MIB, VolumeId};
 use braid_core::{ChunkType, Profile};
 
@@ -131,6 +132,11 @@ pub fn scenario(seed: u64) -> Scenario {
     if dice.percent(10) {
         lives.iter_mut().for_each(|life| drawing.swaps(&mut dice, life));
     }
+    // Nor of these.
+    let mut dice = Rng::new(seed ^ 0xfa11_7dbd);
+    if tolerated > 0 && dice.percent(15) {
+        lives.iter_mut().for_each(|life| drawing.fails_and_returns(&mut dice, life));
+    }
     let (data, metadata) = (data.name().into(), metadata.name().into());
     let mut scenario = Scenario { seed: seed ^ 0x5eed, data, metadata, devices, set, no_merge, sabotage: None, lives };
     // None of the seeds that found something before is one of these.
@@ -188,6 +194,23 @@ impl Drawing {
             let device = *dice.pick(&self.victims);
             let trouble = Trouble::CacheLost { percent: *dice.pick(&[2, 10, 100]), left: dice.between(1, 3) };
             life.faults.push(Fault { device, trouble });
+        }
+    }
+
+    /// A member refuses writes until it is given up, or nearly; an operator has it back in use, and the power goes.
+    fn fails_and_returns(&self, dice: &mut Rng, life: &mut Life) {
+        let device = *dice.pick(&self.victims);
+        let to = self.devices[device as usize - 1].bytes;
+        let (percent, left) = (*dice.pick(&[10, 50, 100]), dice.between(1, 2 * u64::from(FAULTS_MAX)));
+        let flush = dice.percent(30);
+        let trouble = Trouble::Error { read: false, write: true, flush, from: 0, to, percent, left };
+        life.faults.push(Fault { device, trouble });
+        for _ in 0..dice.between(1, 4) {
+            let at = dice.below(life.steps.len() as u64 + 1) as usize;
+            life.steps.insert(at, Step::Online(device));
+        }
+        if dice.percent(70) {
+            life.crash = Crash::Power;
         }
     }
 

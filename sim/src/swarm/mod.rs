@@ -30,8 +30,6 @@ pub struct Summary {
     pub answered: u64,
     /// Crashes.
     pub crashes: u64,
-    /// Members that were taken for older copies of themselves, and made anew. No run puts one there.
-    pub older: u64,
     /// Same seed, same hash.
     pub hash: u64,
 }

@@ -176,7 +176,7 @@ impl World {
 
     /// No copy is read that missed a write whose answer was good before the read was asked for. What only looks may, if it goes
     /// nowhere (these blocks of its memory): a scrub, whose read waited in a queue while the write failed, compares and looks again
-    /// under the lock. In rows there is more to a strip than a copy: a rebuild may look at what the member has that it is for, where
+    /// under the lock; so does a unit that moves, whose new place is named by nothing until then. In rows there is more to a strip than a copy: a rebuild may look at what the member has that it is for, where
     /// only that can be as its checksum says, unless so much of the write had come that far that the checksum agrees: such a block
     /// stays, and is as good as any.
     fn outdated_of(&self, dispatch: Dispatch, at: u64, range: BufRange) -> Vec<(u32, u64)> {
@@ -195,6 +195,9 @@ impl World {
             }
             let is_scrub = self.engine().class_of(dispatch.id) == Class::Scrub;
             let looks = asked.is_none() && (in_rows || is_scrub);
+            if !looks && asked.is_none() && self.engine().asked_at(dispatch.id).0 <= missed.at {
+                continue;
+            }
             hold!(Members, looks, "a read at {at} of device {device}, which missed a write at {place}");
             outdated.push((range.buf.0, (u64::from(range.offset) + place - at) / BLOCK));
         }

@@ -132,7 +132,7 @@ impl World {
             let failed =
                 places.into_iter().map(|(d, at)| (d.0, at / BLOCK)).filter(|place| self.failed.contains(place));
             let since = self.next_tag - 1;
-            let missed = Missed { since, volume, block };
+            let missed = Missed { since, at: self.now, volume, block };
             self.stale.extend(failed.map(|place| (place, missed)).collect::<Vec<_>>());
         }
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use braid_core::chunk::{Chunk, Column};
+use braid_core::meta::superblock::{SLOTS, SUPERBLOCK_SIZE};
 use braid_core::profile::slice;
 use braid_core::units::{BLOCK, ChunkId, DeviceId, STRIP, UNIT, VolumeId};
 
@@ -41,6 +42,12 @@ impl World {
     /// Some write landed elsewhere, or a bit changed.
     pub fn was_misdirected(&self) -> bool {
         !self.spoilt.is_empty()
+    }
+
+    /// Something else than its last superblocks may stand in the slots of a device.
+    pub fn has_spoilt_slots(&self, device: DeviceId) -> bool {
+        let blocks = |slot: u64| slot / BLOCK..(slot + SUPERBLOCK_SIZE) / BLOCK;
+        SLOTS.into_iter().flat_map(blocks).any(|block| self.spoilt.contains(&(device.0, block)))
     }
 
     /// A scrub may find copies that differ, or seem to while it reads them.

@@ -99,11 +99,13 @@ fn swarm_of_seeds_that_found_something() {
     // 3404947: the process ended when something was written to where a column had just gone, and the log did not have that yet.
     // 3482402: as 824, but the read waited for what a flush that failed had left in doubt.
     // 3706365: a scrub's read waited in a queue while a write failed there; it was compared, a difference, and looked at again.
+    // 3777106: a suspect member parted while a checkpoint was under way that had it still, and was taken for an older copy of itself.
+    // 3782100: of a member that had failed with something unflushed, and was back in use, later writes were not flushed either.
     let found = [
         129, 457, 675, 806, 821, 824, 991, 1233, 1279, 2518, 2693, 3237, 3560, 3586, 3783, 4371, 5434, 6494, 7198,
         8015, 8589, 43282, 90317, 200446, 604596, 605573, 701473, 900833, 913032, 919019, 924818, 939137, 945581,
         953258, 964929, 1005357, 1100427, 1107730, 3100517, 3201797, 3302310, 3303480, 3303935, 3304312, 3401717,
-        3404947, 3416550, 3482402, 3706365, 3752308,
+        3404947, 3416550, 3482402, 3706365, 3752308, 3777106, 3782100,
     ];
     for seed in found {
         swarm::run(seed).unwrap_or_else(|failure| panic!("seed {seed}: {}", failure.why));
