@@ -137,6 +137,11 @@ pub fn scenario(seed: u64) -> Scenario {
     if tolerated > 0 && dice.percent(15) {
         lives.iter_mut().for_each(|life| drawing.fails_and_returns(&mut dice, life));
     }
+    // Nor of these.
+    let mut dice = Rng::new(seed ^ 0x5a5b_e5a9);
+    if dice.percent(10) {
+        lives.iter_mut().for_each(|life| drawing.suspends(&mut dice, life));
+    }
     let (data, metadata) = (data.name().into(), metadata.name().into());
     let mut scenario = Scenario { seed: seed ^ 0x5eed, data, metadata, devices, set, no_merge, sabotage: None, lives };
     // None of the seeds that found something before is one of these.
@@ -212,6 +217,24 @@ impl Drawing {
         if dice.percent(70) {
             life.crash = Crash::Power;
         }
+    }
+
+    /// All disks are gone, or refuse writes, from some moment on; an operator sees to them, and has the pool opened again.
+    fn suspends(&self, dice: &mut Rng, life: &mut Life) {
+        let at = dice.below(life.steps.len() as u64 + 1) as usize;
+        let is_pulled = dice.percent(50);
+        let faults = self.devices.iter().zip(1..).map(|(member, device)| {
+            let trouble = match is_pulled {
+                true => Trouble::Pulled { since: 0, until: dice.below(1_000_000_000) },
+                false => Trouble::writes_fail(0..member.bytes, u64::MAX),
+            };
+            Step::Befall(Fault { device, trouble })
+        });
+        let faults: Vec<Step> = faults.collect();
+        let later = at + faults.len() + dice.below((life.steps.len() - at) as u64 + 1) as usize;
+        life.steps.splice(at..at, faults);
+        let crash = if dice.percent(50) { Crash::Process } else { Crash::Power };
+        life.steps.insert(later, Step::Reopen { mended: dice.percent(90), crash });
     }
 
     /// Members that give way to disks that come for that.

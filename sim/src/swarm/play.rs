@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use braid_core::Profile;
 use braid_core::control::{Command, Done, ErrorKind};
-use braid_core::request::{Event, RequestError};
+use braid_core::request::{Event, Op, RequestError};
 use braid_core::scrub::State;
 use braid_core::units::{BLOCK, DeviceId, VolumeId};
 
@@ -14,7 +14,7 @@ use super::scenario::{Ask, Life, Scenario, Step};
 use crate::checker::Checker;
 use crate::fault::Fault;
 use crate::oracle::Loses;
-use crate::world::World;
+use crate::world::{Crash, World};
 
 /// Events that some wait may take; the longest that end take some ten thousand.
 const EVENTS_MAX: u64 = 5_000_000;
@@ -97,6 +97,9 @@ impl<'a> Player<'a> {
         self.find_volumes()?;
         for step in &life.steps {
             self.step(step)?;
+            if self.world.engine.is_none() {
+                return Ok(false);
+            }
         }
         // What waits for a device that never answers again cannot be answered either: its memory is not ours to give back. Time
         // passes while everything comes to rest, so one that has not got stuck yet may do so half way.
@@ -123,16 +126,20 @@ impl<'a> Player<'a> {
         if life.mended {
             self.world.mend();
         }
-        for Fault { device, trouble } in &life.faults {
-            if self.talk {
-                println!("device {device}: {trouble:?}");
-            }
-            if !trouble.only_delays() {
-                self.victims.insert(*device);
-            }
-            let trouble = trouble.clone().later(self.world.now());
-            self.world.faults.0.push(Fault { device: *device, trouble });
+        life.faults.iter().for_each(|fault| self.begins(fault));
+        self.world.may_lose_caches = self.errors_are_fine();
+    }
+
+    /// Something goes wrong from now on.
+    fn begins(&mut self, Fault { device, trouble }: &Fault) {
+        if self.talk {
+            println!("device {device}: {trouble:?}");
         }
+        if !trouble.only_delays() {
+            self.victims.insert(*device);
+        }
+        let trouble = trouble.clone().later(self.world.now());
+        self.world.faults.0.push(Fault { device: *device, trouble });
         self.world.may_lose_caches = self.errors_are_fine();
     }
 
@@ -181,6 +188,11 @@ impl<'a> Player<'a> {
                 self.world.verify_while(|w| !w.faults.any_stuck_for_ever(w.now()));
                 self.look()
             }
+            Step::Befall(fault) => {
+                self.begins(fault);
+                Ok(())
+            }
+            Step::Reopen { mended, crash } => self.reopen(*mended, *crash),
             Step::Add(member) | Step::Spare(member) | Step::ReplaceWith { by: member, .. } => {
                 if let Some(shape) = shape(member) {
                     match step {
@@ -193,6 +205,39 @@ impl<'a> Player<'a> {
             }
             other => self.command(other),
         }
+    }
+
+    /// A suspended pool is opened again for its clients. Where something may be gone that they had not flushed, the next flush of each
+    /// volume says so.
+    fn reopen(&mut self, mended: bool, crash: Crash) -> Result<(), String> {
+        if !self.world.engine().is_suspended() {
+            return Ok(());
+        }
+        self.go_while(|_| true)?;
+        if self.world.faults.any_stuck_for_ever(u64::MAX) {
+            return Ok(());
+        }
+        let crash = if self.world.faults.any_pulled(self.world.now()) { Crash::Power } else { crash };
+        if self.talk {
+            println!("at {} ns: reopened, {crash:?}, mended {mended}", self.world.now());
+        }
+        if mended {
+            self.world.mend();
+        }
+        (self.clients, self.destroys) = Default::default();
+        let is_loss = match self.world.resume(crash) {
+            Ok(is_loss) => is_loss,
+            Err(_) if self.errors_are_fine() => return Ok(()),
+            Err(why) => return Err(Checker::Tolerance.says(why)),
+        };
+        self.find_volumes()?;
+        let here: Vec<VolumeId> = self.slots.values().copied().filter(|_| is_loss).collect();
+        for volume in here {
+            if self.world.run(volume, Op::Flush, 0, 0).is_ok() {
+                return Err(Checker::Content.says(format_args!("what volume {volume} may have lost, no flush says")));
+            }
+        }
+        self.look()
     }
 
     /// One event.

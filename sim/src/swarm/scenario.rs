@@ -86,6 +86,15 @@ pub enum Step {
     Go(u64),
     /// Everything ever touched is read.
     Verify,
+    /// Something goes wrong from now on.
+    Befall(Fault),
+    /// A pool that is suspended comes to rest and is opened again for the clients that it has.
+    Reopen {
+        /// Troubles end before.
+        mended: bool,
+        /// What its disks lost meanwhile.
+        crash: Crash,
+    },
     /// A volume, unless the slot has one.
     Create {
         /// Which slot.
@@ -301,9 +310,8 @@ impl Step {
     pub fn command(&self, volume: impl Fn(u32) -> Option<VolumeId>) -> Option<Command> {
         let class = |word: &str| VolumeClass::ALL.into_iter().find(|c| c.name() == word).unwrap_or_default();
         Some(match self.clone() {
-            Step::Ask(_) | Step::Go(_) | Step::Verify | Step::Add(_) | Step::Spare(_) | Step::ReplaceWith { .. } => {
-                return None;
-            }
+            Step::Ask(_) | Step::Go(_) | Step::Verify | Step::Befall(_) | Step::Reopen { .. } => return None,
+            Step::Add(_) | Step::Spare(_) | Step::ReplaceWith { .. } => return None,
             Step::Create { name, size, class: word, .. } => Command::CreateVolume { name, size, class: class(&word) },
             Step::Resize { slot, size } => Command::ResizeVolume { volume: volume(slot)?, size },
             Step::Rename { slot, name } => Command::RenameVolume { volume: volume(slot)?, name },

@@ -5,6 +5,7 @@
 
 use super::scenario::{Scenario, Step};
 use crate::disk::BLOCK;
+use crate::fault::Fault;
 
 /// Plays at most; a small scenario takes a millisecond.
 const TRIES: usize = 4000;
@@ -142,12 +143,16 @@ fn remove_device(scenario: &mut Scenario, device: u32) {
     for life in &mut scenario.lives {
         life.faults.retain(|fault| fault.device != device);
         life.faults.iter_mut().for_each(|fault| renumber(&mut fault.device));
-        life.steps.retain(|step| !matches!(step, Step::Set { device: Some(id), .. } if *id == device));
-        for step in &mut life.steps {
-            if let Step::Set { device: Some(id), .. } = step {
-                renumber(id);
-            }
-        }
+        life.steps.retain_mut(|step| device_of(step).is_none_or(|id| *id != device));
+        life.steps.iter_mut().filter_map(device_of).for_each(renumber);
+    }
+}
+
+/// Whom a setting or a fault is of.
+fn device_of(step: &mut Step) -> Option<&mut u32> {
+    match step {
+        Step::Set { device: Some(id), .. } | Step::Befall(Fault { device: id, .. }) => Some(id),
+        _ => None,
     }
 }
 

@@ -148,12 +148,16 @@ impl World {
         Err("opening asks for more and more".into())
     }
 
-    /// The pool could not write its records, and is opened again from disks that lost their caches, for the clients that it has.
-    pub fn resume(&mut self) -> Result<(), String> {
-        self.crash(Crash::Power);
+    /// The pool could not write its records, and is opened again from its disks, after a power cut of those alone or not, for the clients
+    /// that it has; says whether these may have lost something that they had not flushed.
+    pub fn resume(&mut self, crash: Crash) -> Result<bool, String> {
+        let is_loss = crash == Crash::Power || self.engine().owes_a_loss();
+        self.crash(crash);
         self.open()?;
-        self.engine = self.engine.take().map(Engine::after_loss);
-        Ok(())
+        if is_loss {
+            self.engine = self.engine.take().map(Engine::after_loss);
+        }
+        Ok(is_loss)
     }
 
     /// Of these devices, those that were pulled are there again, without what was in their write caches.

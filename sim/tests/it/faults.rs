@@ -91,7 +91,7 @@ fn a_flush_after_disks_came_back_without_their_caches_fails_once() {
     world.control(Command::RenameVolume { volume: v, name: "w".into() }).unwrap_err();
     assert!(world.engine().is_suspended());
     world.mend();
-    world.resume().unwrap();
+    world.resume(Crash::Power).unwrap();
     for volume in [v, other] {
         assert_eq!(world.run(volume, Op::Flush, 0, 0), Err(RequestError::Io), "{volume}");
         assert_eq!(world.run(volume, Op::Flush, 0, 0), Ok(()), "{volume}");

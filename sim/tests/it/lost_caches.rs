@@ -388,7 +388,7 @@ fn members_in_use_are_connected_anew_at_any_step() {
             // Something was on its way there that is nowhere else, so that the engine has missed it: the pool is opened again.
             if world.control(online).is_err() {
                 assert!(world.engine().is_suspended() && profile.facts().tolerated_failures == 0, "{what}");
-                world.resume().unwrap();
+                world.resume(Crash::Power).unwrap();
             }
             world.run_until_quiet();
             let failed = (0..4).take_while(|_| world.run(v, Op::Flush, 0, 0).is_err()).count();
