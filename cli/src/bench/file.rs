@@ -62,6 +62,8 @@ pub(super) struct Timed {
     volume: VolumeId,
     dice: Dice,
     write: bool,
+    /// Every byte that was read is looked at, as clients do.
+    looks: bool,
     time: Duration,
     began: Instant,
     ended: Instant,
@@ -73,7 +75,12 @@ pub(super) struct Timed {
 impl Timed {
     pub(super) fn reads(volume: VolumeId, dice: Dice, time: Duration) -> Timed {
         let (began, ended) = (Instant::now(), Instant::now());
-        Timed { volume, dice, write: false, time, began, ended, done: 0, in_flight: 0, failed: false }
+        Timed { volume, dice, write: false, looks: false, time, began, ended, done: 0, in_flight: 0, failed: false }
+    }
+
+    /// A client that looks at what it reads.
+    pub(super) fn looking(self) -> Timed {
+        Timed { looks: true, ..self }
     }
 
     fn is_over(&self) -> bool {
@@ -100,8 +107,12 @@ impl Load for Timed {
         })
     }
     fn fill(&mut self, _: &Request, _: &mut [u8]) {}
-    fn done(&mut self, _: u64, reply: &Reply, _: &[u8]) -> bool {
+    fn done(&mut self, _: u64, reply: &Reply, bytes: &[u8]) -> bool {
         self.failed |= reply.result.is_err();
+        if self.looks {
+            let words = bytes.chunks_exact(8).filter_map(|word| word.first_chunk().copied());
+            std::hint::black_box(words.map(u64::from_ne_bytes).fold(0, |sum, word| sum ^ word));
+        }
         self.done += 1;
         self.in_flight -= 1;
         self.ended = Instant::now();

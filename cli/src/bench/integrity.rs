@@ -1,6 +1,8 @@
 //! What checksums cost: pools with them beside the same pool without, 4 KiB random reads at depth 32, in this process and over
 //! a socket. On memory, where nothing else takes time, and on a file, as users have it; all checksums of the volume are in
-//! memory. In this process its CPU stands beside the rate: that of the pump and of whoever else is in it.
+//! memory. In this process its CPU stands beside the rate: that of the pump and of whoever else is in it. There it is read by a client
+//! that leaves the content alone, which no real one does, and by one that looks at all of it: whoever first touches what came from a disk
+//! pays for that, the sum or the client. Over a socket that is who copies it there.
 //!
 //! A pool without checksums beside another one without says what the machine adds: no row can be told more exactly than that.
 
@@ -29,12 +31,9 @@ const CONTESTANTS: [(&str, Checksum); 4] =
 pub(super) fn run(quick: bool, dir: &Path) -> Result<Vec<Row>, ApiError> {
     let turns = (if quick { 6 } else { TURNS }, Duration::from_millis(if quick { 150 } else { 300 }));
     let temp = tempfile::tempdir_in(dir).map_err(failed)?;
-    let mut rows = in_process("in process, memory", |_| DISK.to_string(), turns)?;
-    rows.extend(in_process(
-        "in process, file",
-        |name| temp.path().join(name.replace(' ', "-")).display().to_string(),
-        turns,
-    )?);
+    let file = |name: &str| temp.path().join(name.replace(' ', "-")).display().to_string();
+    let mut rows = in_process("memory", |_| DISK.to_string(), turns)?;
+    rows.extend(in_process("file", file, turns)?);
     rows.extend(over_nbd("NBD, memory", |_| DISK.to_string(), turns, dir)?);
     rows.extend(over_nbd("NBD, file", |role| temp.path().join(role).display().to_string(), turns, dir)?);
     Ok(rows)
@@ -51,13 +50,32 @@ fn in_process(
         pool::fill(&pump, volume, VOLUME)?;
         pools.push((pump, volume));
     }
+    let mut rows = Vec::new();
+    for looks in [false, true] {
+        rows.extend(measured(
+            &pools,
+            looks,
+            &format!("in process{}, {place}", if looks { ", looked at" } else { "" }),
+            (turns, time),
+        )?);
+    }
+    Ok(rows)
+}
+
+fn measured(
+    pools: &[(PumpHandle, VolumeId)],
+    looks: bool,
+    place: &str,
+    (turns, time): (usize, Duration),
+) -> Result<Vec<Row>, ApiError> {
     let (mut rates, mut costs) = (vec![Vec::new(); pools.len()], vec![Vec::new(); pools.len()]);
     for run in 0..turns {
         for step in 0..pools.len() {
             let who = if run % 2 == 0 { step } else { pools.len() - 1 - step };
             let (pump, volume) = &pools[who];
             let (cpu, began) = (process_cpu_ns(std::process::id()), Instant::now());
-            let rate = pooled(pump, Timed::reads(*volume, Dice(run as u64 + 1), time))?;
+            let reads = Timed::reads(*volume, Dice(run as u64 + 1), time);
+            let rate = pooled(pump, if looks { reads.looking() } else { reads })?;
             let cpu = process_cpu_ns(std::process::id()) - cpu;
             costs[who].push(cpu as f64 / (rate * began.elapsed().as_secs_f64()).max(1.0));
             rates[who].push(rate);
