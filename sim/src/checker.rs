@@ -86,9 +86,11 @@ impl Checker {
             Checker::Members => (
                 "members",
                 "commands go to members that are online; no copy is read that missed a write whose answer was good, but for a look \
-                 by a scrub, or at a strip of a row, whose content then goes nowhere unless it is what was written",
+                 by a scrub, or at a strip of a row, whose content then goes nowhere unless it is what was written; nobody is taken \
+                 for an older copy of itself",
                 "copies made stale by a write that failed for the client too; staleness across a power cut that took the \
-                 write back; gaps that a command reads over",
+                 write back; gaps that a command reads over; what a job had asked for before the write failed; members whose \
+                 superblocks were spoilt",
             ),
             Checker::Place => (
                 "place",

@@ -51,13 +51,8 @@ fn in_process(
         pools.push((pump, volume));
     }
     let mut rows = Vec::new();
-    for looks in [false, true] {
-        rows.extend(measured(
-            &pools,
-            looks,
-            &format!("in process{}, {place}", if looks { ", looked at" } else { "" }),
-            (turns, time),
-        )?);
+    for (looks, client) in [(false, "in process"), (true, "in process, looked at")] {
+        rows.extend(measured(&pools, looks, &format!("{client}, {place}"), (turns, time))?);
     }
     Ok(rows)
 }

@@ -176,9 +176,10 @@ impl World {
 
     /// No copy is read that missed a write whose answer was good before the read was asked for. What only looks may, if it goes
     /// nowhere (these blocks of its memory): a scrub, whose read waited in a queue while the write failed, compares and looks again
-    /// under the lock; so does a unit that moves, whose new place is named by nothing until then. In rows there is more to a strip than a copy: a rebuild may look at what the member has that it is for, where
+    /// under the lock. In rows there is more to a strip than a copy: a rebuild may look at what the member has that it is for, where
     /// only that can be as its checksum says, unless so much of the write had come that far that the checksum agrees: such a block
-    /// stays, and is as good as any.
+    /// stays, and is as good as any. A unit that moves is read without its lock, written where nothing names it yet, and read again
+    /// under the lock if it changed: only what was asked for afterwards counts.
     fn outdated_of(&self, dispatch: Dispatch, at: u64, range: BufRange) -> Vec<(u32, u64)> {
         let device = dispatch.device;
         let end = at + u64::from(range.len);
